@@ -1,0 +1,146 @@
+"""Reading configs: a TOML file or a shipped recipe's name, `key=value` overrides, and errors that a person can act on.
+
+The one idea: nothing is silently accepted. What is unknown is refused with the nearest name, and every problem of a file is
+reported at once.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from polygym.errors import UsageError, nearest
+
+Config = TypeVar("Config", bound="Section")
+
+
+class Section(BaseModel):
+    """A table of a config file: no unknown keys, no conversions of type, no assignment after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False)
+
+
+def recipe_configs() -> list[str]:
+    """Names of the shipped configs: `NAME` for a recipe's `config.toml`, `NAME/VARIANT` for its `VARIANT.toml`."""
+    names = []
+    for folder in resources.files("polygym.recipes").iterdir():
+        if folder.is_dir():
+            for file in folder.iterdir():
+                if file.name.endswith(".toml"):
+                    variant = file.name.removesuffix(".toml")
+                    names.append(folder.name if variant == "config" else f"{folder.name}/{variant}")
+    return sorted(names)
+
+
+def find_config(source: str | Path) -> Path:
+    """The file behind a path or a shipped recipe's name.
+
+    Raises:
+        UsageError: when there is no such file or recipe.
+    """
+    path = Path(source)
+    if path.suffix == ".toml" or path.is_file():
+        if not path.is_file():
+            raise UsageError(f"config file {str(source)!r} does not exist")
+        return path
+    names = recipe_configs()
+    if str(source) not in names:
+        raise UsageError(f"config {str(source)!r} is neither a .toml file nor a shipped recipe; {nearest(source, names)}")
+    recipe, _, variant = str(source).partition("/")
+    return Path(str(resources.files("polygym.recipes").joinpath(recipe, f"{variant or 'config'}.toml")))
+
+
+def load(kind: type[Config], source: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a config of class `kind`.
+
+    Args:
+        kind: the class of the whole file, such as `RunConfig`.
+        source: a path to a TOML file, or a shipped recipe's name.
+        overrides: `key=value` texts; a dot enters a table, and `env.NAME.key` the `[[env]]` of that name.
+
+    Raises:
+        UsageError: with every problem of the file on its own line.
+    """
+    path = find_config(source)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not valid TOML: {error}") from error
+    for override in overrides:
+        _apply(table, override)
+    if not table.get("name"):
+        table["name"] = path.stem if path == Path(source) else str(source).replace("/", "-")
+    return validate(kind, table, str(source))
+
+
+def validate(kind: type[Config], table: Mapping[str, Any], source: str) -> Config:
+    """`table` as a config of class `kind`, with pydantic's findings turned into one clear error.
+
+    Raises:
+        UsageError: with every problem on its own line.
+    """
+    try:
+        return kind.model_validate(table)
+    except ValidationError as error:
+        raise UsageError("\n".join(f"{source}: {line}" for line in _explain(kind, error))) from error
+
+
+def _explain(kind: type[BaseModel], error: ValidationError) -> Iterable[str]:
+    problems = error.errors(include_url=False)
+    parents = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
+    for problem in problems:
+        where = ".".join(str(part) for part in problem["loc"])
+        if problem["loc"] and problem["loc"] in parents:
+            continue  # a table that is refused only because something in it is
+        if problem["type"] == "extra_forbidden":
+            yield f"unknown key {where!r}; {nearest(problem['loc'][-1], _table_at(kind, problem['loc'][:-1]).model_fields)}"
+        elif problem["type"] == "missing":
+            yield f"{where!r} is missing"
+        elif problem["type"] == "value_error":
+            yield f"{where + ': ' if where else ''}{problem['ctx']['error']}"
+        else:
+            yield f"{where}={problem['input']!r:.80}: {problem['msg']}"
+
+
+def _table_at(kind: type[BaseModel], location: Sequence[int | str]) -> type[BaseModel]:
+    """The class of the table that an error's location lies in."""
+    for part in location:
+        if isinstance(part, str):
+            annotation = kind.model_fields[part].annotation
+            inner = next((arg for arg in get_args(annotation) if isinstance(arg, type)), annotation)
+            kind = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else kind
+    return kind
+
+
+def _apply(table: dict[str, Any], override: str) -> None:
+    key, sign, text = override.partition("=")
+    path = key.strip().split(".")
+    if not sign or not all(path):
+        raise UsageError(f"override {override!r} is not of the form key=value, for example learning_rate=1e-5")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    target: Any = table
+    for index, part in enumerate(path[:-1]):
+        if isinstance(target, list):
+            target = _entry(target, part, override)
+        else:
+            target = target.setdefault(part, {})
+        if not isinstance(target, (dict, list)):
+            raise UsageError(f"override {override!r}: {'.'.join(path[: index + 1])!r} is a value, not a table")
+    if isinstance(target, list):
+        raise UsageError(f"override {override!r}: name one entry of the list, as in env.math.weight=2")
+    target[path[-1]] = value
+
+
+def _entry(entries: list[Any], name: str, override: str) -> Any:
+    names = [str(entry.get("name") or str(entry.get("id", "")).split("/")[-1]) for entry in entries]
+    if name not in names:
+        raise UsageError(f"override {override!r}: no entry is named {name!r}; {nearest(name, names)}")
+    return entries[names.index(name)]
