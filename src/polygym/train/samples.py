@@ -54,8 +54,8 @@ def join_turns(turns: Sequence[Turn], max_len: int | None = None) -> JoinedTurns
     """Join turns into as few samples as their token ids allow.
 
     Turns without sampled ids (written by a harness, cut by the context, or from a policy that tells no ids) carry no
-    loss and add nothing; what they showed reaches a later turn through its prompt. A first token without any prompt has no
-    context to be predicted from and carries no loss. A sample in which nothing is left to train is dropped.
+    loss and add nothing; what they showed reaches a later turn through its prompt. A first token without any prompt
+    has no context to be predicted from and carries no loss. A sample in which nothing is left to train is dropped.
 
     Args:
         turns: the turns of one rollout, in order.
