@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from polygym.train.loss import entropy_of, k3, logprobs_of, mismatch_kl, token_losses  # noqa: E402
+from polygym.train.loss import entropy_and_logprobs, k3, mismatch_kl, token_losses  # noqa: E402
 
 
 def vector(*values, grad=False):
@@ -78,19 +78,21 @@ def test_the_mean_of_k3_is_the_kl_divergence():
     assert mismatch_kl(p.log(), p.log()).tolist() == [0.0, 0.0, 0.0]
 
 
-def test_logprobs_and_entropy_follow_the_temperature():
-    logits_N_V = torch.tensor([[2.0, 0.0], [0.0, 0.0]])
-    p = 1 / (1 + math.exp(-1))
-    assert logprobs_of(logits_N_V, torch.tensor([0, 1]), temperature=2.0).tolist() == pytest.approx(
-        [math.log(p), math.log(0.5)]
-    )
-    assert entropy_of(logits_N_V, temperature=2.0).tolist() == pytest.approx(
-        [-p * math.log(p) - (1 - p) * math.log(1 - p), math.log(2)]
-    )
+def test_logprobs_and_entropy_follow_each_tokens_temperature():
+    logits_N_V = torch.tensor([[2.0, 0.0], [0.0, 0.0], [2.0, 0.0]])
+    logprobs_N, entropy_N = entropy_and_logprobs(logits_N_V, torch.tensor([0, 1, 0]), torch.tensor([2.0, 2.0, 1.0]))
+    p, sharper = 1 / (1 + math.exp(-1)), 1 / (1 + math.exp(-2))
+    assert logprobs_N.tolist() == pytest.approx([math.log(p), math.log(0.5), math.log(sharper)])
+    entropies = [-q * math.log(q) - (1 - q) * math.log(1 - q) for q in (p, 0.5, sharper)]
+    assert entropy_N.tolist() == pytest.approx(entropies)
 
 
-def test_a_masked_vocabulary_entry_adds_no_entropy():
-    assert entropy_of(torch.tensor([[0.0, 0.0, -math.inf]])).item() == pytest.approx(math.log(2))
+def test_a_masked_vocabulary_entry_adds_no_entropy_and_no_gradient():
+    logits_N_V = torch.tensor([[0.0, 0.0, -math.inf]], requires_grad=True)
+    logprobs_N, entropy_N = entropy_and_logprobs(logits_N_V, torch.tensor([1]))
+    assert entropy_N.item() == pytest.approx(math.log(2))
+    logprobs_N.sum().backward()
+    assert logits_N_V.grad.tolist() == [[-0.5, 0.5, 0.0]]
 
 
 @pytest.mark.parametrize("name", ["old_logprobs_N", "advantages_N", "reference_logprobs_N"])

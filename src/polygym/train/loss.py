@@ -33,16 +33,21 @@ class TokenLosses:
     kl_N: Tensor | None
 
 
-def logprobs_of(logits_N_V: Tensor, ids_N: Tensor, temperature: float = 1.0) -> Tensor:
-    """Log-probabilities (N,), float32, of `ids_N` under `logits_N_V` (N, vocabulary) at the sampler's temperature."""
-    log_probs_N_V = torch.log_softmax(logits_N_V.float() / temperature, dim=-1)
-    return log_probs_N_V.gather(-1, ids_N.unsqueeze(-1)).squeeze(-1)
+def entropy_and_logprobs(logits_N_V: Tensor, ids_N: Tensor, temperature: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of `ids_N` and entropies in nats, both (N,) and float32: `(logprobs_N, entropy_N)`.
 
-
-def entropy_of(logits_N_V: Tensor, temperature: float = 1.0) -> Tensor:
-    """Entropy (N,) in nats of the distributions that `logits_N_V` describe at a temperature."""
-    log_probs_N_V = torch.log_softmax(logits_N_V.float() / temperature, dim=-1)
-    return -(log_probs_N_V.exp() * log_probs_N_V).nan_to_num(0.0).sum(dim=-1)
+    Shapes: logits (N, vocabulary), ids (N,), temperature a number or (N,): the sampler's own, above 0. Only the
+    log-probabilities carry gradients.
+    """
+    scale = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) else temperature
+    scaled_N_V = logits_N_V.float() / scale
+    normalizer_N = scaled_N_V.logsumexp(dim=-1)
+    logprobs_N = scaled_N_V.gather(-1, ids_N.unsqueeze(-1)).squeeze(-1) - normalizer_N
+    with torch.no_grad():
+        log_probs_N_V = scaled_N_V - normalizer_N.unsqueeze(-1)
+        # 0 * -inf of a masked vocabulary entry is NaN; its part of the entropy is 0.
+        entropy_N = -(log_probs_N_V.exp() * log_probs_N_V).nan_to_num(0.0).sum(dim=-1)
+    return logprobs_N, entropy_N
 
 
 def k3(log_ratio_N: Tensor) -> Tensor:
