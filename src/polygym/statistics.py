@@ -1,0 +1,229 @@
+"""Means, 95 % intervals, paired differences and pass@k of rewards.
+
+The one idea: the task is the unit of chance. The rollouts of one task are alike, so intervals resample whole tasks, and
+two policies are compared on the same tasks. A reward that is None, NaN or infinite is unscored: outside every mean, but
+counted. An environment with no sample has a count of 0 and no mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polygym.errors import UsageError, nearest
+
+Reward = float | None
+RewardsByTask = Mapping[Hashable, Sequence[Reward]]
+Array = NDArray[np.float64]
+
+RESAMPLES = 2000
+_TAIL_PERCENT = 2.5  # on each side: a 95 % interval
+_CHUNK = 1 << 20  # numbers drawn at once, to bound the memory of large evaluations
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean or a difference of means: `value` is None without a scored sample, `interval` below two tasks."""
+
+    value: float | None
+    interval: tuple[float, float] | None
+    tasks: int
+    rollouts: int
+
+
+def is_scored(reward: Reward) -> bool:
+    """Whether `reward` is a finite number."""
+    return reward is not None and math.isfinite(reward)
+
+
+def scored(rewards: Iterable[Reward]) -> list[float]:
+    """The finite rewards, in order."""
+    return [reward for reward in rewards if reward is not None and math.isfinite(reward)]
+
+
+def mean(values: Iterable[Reward]) -> float | None:
+    """Mean of the finite values, None if there is none.
+
+    >>> mean([1.0, None, 0.5])
+    0.75
+    """
+    finite = scored(values)
+    return math.fsum(finite) / len(finite) if finite else None
+
+
+def group_rows(
+    rows: Iterable[Any], key: Callable[[Any], Hashable], value: Callable[[Any], Any]
+) -> dict[Any, list[Any]]:
+    """The `value` of rows collected by `key`, in the order of first sight.
+
+    Rollouts are grouped by (environment, task id), never by their text or by an id of their own.
+
+    >>> rows = [("math", 7, 1.0), ("math", 7, 0.0), ("word", 7, 1.0)]
+    >>> group_rows(rows, key=lambda row: row[:2], value=lambda row: row[2])
+    {('math', 7): [1.0, 0.0], ('word', 7): [1.0]}
+    """
+    groups: dict[Any, list[Any]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(value(row))
+    return groups
+
+
+def estimate(rewards: RewardsByTask, *, seed: int = 0) -> Estimate:
+    """Mean reward over rollouts with its 95 % interval."""
+    sums, counts = _sums_and_counts(rewards)
+    value = float(sums.sum() / counts.sum()) if counts.size else None
+    return Estimate(value, interval(rewards, seed=seed), counts.size, int(counts.sum()))
+
+
+def interval(rewards: RewardsByTask, *, seed: int = 0) -> tuple[float, float] | None:
+    """95 % percentile interval of the mean reward; None with fewer than two tasks with a scored rollout."""
+    means = bootstrap_means(rewards, seed=seed)
+    return None if means is None else percentile_interval(means)
+
+
+def bootstrap_means(rewards: RewardsByTask, *, seed: int = 0, resamples: int = RESAMPLES) -> Array | None:
+    """Mean rewards over `resamples` draws of whole tasks with replacement (Cameron, Gelbach and Miller, 2008)."""
+    sums, counts = _sums_and_counts(rewards)
+    if counts.size < 2:
+        return None
+    drawn = _resampled_sums(np.stack([sums, counts]), seed, resamples)
+    return drawn[0] / drawn[1]
+
+
+def paired_difference(before: RewardsByTask, after: RewardsByTask, *, seed: int = 0) -> Estimate:
+    """How much the mean reward rose from `before` to `after`, on the tasks that have a scored rollout in both.
+
+    >>> paired_difference({1: [0.0, 1.0], 2: [0.0, 0.0]}, {1: [1.0, 1.0], 2: [0.5, 0.5]}).value
+    0.5
+    """
+    pairs = _paired(before, after)
+    value = float(_difference(pairs.sum(axis=1, keepdims=True))[0]) if pairs.shape[1] else None
+    differences = bootstrap_differences(before, after, seed=seed)
+    return Estimate(
+        value, None if differences is None else percentile_interval(differences), pairs.shape[1], int(pairs[3].sum())
+    )
+
+
+def bootstrap_differences(
+    before: RewardsByTask, after: RewardsByTask, *, seed: int = 0, resamples: int = RESAMPLES
+) -> Array | None:
+    """Differences of mean reward over draws of whole tasks, each with its rollouts of both sides."""
+    pairs = _paired(before, after)
+    if pairs.shape[1] < 2:
+        return None
+    return _difference(_resampled_sums(pairs, seed, resamples))
+
+
+def percentile_interval(draws: Array) -> tuple[float, float]:
+    """The middle 95 % of bootstrap draws."""
+    low, high = np.percentile(draws, [_TAIL_PERCENT, 100 - _TAIL_PERCENT])
+    return float(low), float(high)
+
+
+def pass_at_k(rewards: Sequence[Reward], k: int) -> float | None:
+    """Expected best reward of k rollouts, drawn without replacement from the n scored ones of a task; None if n < k.
+
+    For rewards of 0 and 1 this is the unbiased pass@k of Chen et al. (2021), 1 - C(n - c, k) / C(n, k): the chance that
+    at least one of k is right. Graded rewards need no threshold, and pass@1 is always the mean.
+
+    >>> pass_at_k([1.0, 0.0, 0.0, 0.0], 2)
+    0.5
+    """
+    if k < 1:
+        raise UsageError(f"k={k!r} must be at least 1")
+    ordered = sorted(scored(rewards))
+    if len(ordered) < k:
+        return None
+    subsets = math.comb(len(ordered), k)
+    return math.fsum(reward * (math.comb(rank, k - 1) / subsets) for rank, reward in enumerate(ordered))
+
+
+def mean_pass_at_k(rewards: RewardsByTask, k: int) -> float | None:
+    """Mean of pass@k over the tasks with at least k scored rollouts, None if there is none."""
+    return mean(pass_at_k(task_rewards, k) for task_rewards in rewards.values())
+
+
+def powers_of_two(largest: int) -> list[int]:
+    """1, 2, 4, ... up to `largest`: the k of pass@k that are shown."""
+    return [1 << power for power in range(largest.bit_length())]
+
+
+def environment_metrics(
+    environments: Iterable[str], rows: Iterable[tuple[str, Reward]], weights: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """`<env>/rollouts`, `<env>/unscored`, `<env>/mean_reward` and `all/mean_reward` of (environment, reward) rows.
+
+    `all/mean_reward` is over rollouts; `combined/mean_reward`, only with `weights`, is the weighted mean of the means of
+    the environments. A mean of nothing is left out, and so is a combined one that passes over an environment of weight.
+
+    Raises:
+        UsageError: for a row of an environment that is not in `environments`.
+    """
+    rewards: dict[str, list[Reward]] = {name: [] for name in environments}
+    for name, reward in rows:
+        if name not in rewards:
+            raise UsageError(f"environment {name!r} of a rollout is unknown; {nearest(name, rewards)}")
+        rewards[name].append(reward)
+    metrics: dict[str, float] = {}
+    means: dict[str, float | None] = {}
+    for name, of_environment in rewards.items():
+        metrics[f"{name}/rollouts"] = len(of_environment)
+        metrics[f"{name}/unscored"] = len(of_environment) - len(scored(of_environment))
+        means[name] = value = mean(of_environment)
+        if value is not None:
+            metrics[f"{name}/mean_reward"] = value
+    overall = mean(reward for of_environment in rewards.values() for reward in of_environment)
+    if overall is not None:
+        metrics["all/mean_reward"] = overall
+    combined = None if weights is None else weighted_mean(means, weights)
+    if combined is not None:
+        metrics["combined/mean_reward"] = combined
+    return metrics
+
+
+def weighted_mean(values: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
+    """Mean of `values` by `weights`; None when one that has weight is missing: the rest would be another quantity."""
+    total = math.fsum(weights.values())
+    parts = [(weight, values.get(name)) for name, weight in weights.items() if weight > 0]
+    if total <= 0 or any(value is None for _, value in parts):
+        return None
+    return math.fsum(weight * value for weight, value in parts if value is not None) / total
+
+
+def _sums_and_counts(rewards: RewardsByTask) -> tuple[Array, Array]:
+    """Sum and number of the scored rewards of each task that has one."""
+    by_task = [finite for finite in map(scored, rewards.values()) if finite]
+    sums = np.array([math.fsum(finite) for finite in by_task], dtype=np.float64)
+    return sums, np.array([len(finite) for finite in by_task], dtype=np.float64)
+
+
+def _paired(before: RewardsByTask, after: RewardsByTask) -> Array:
+    """(4, tasks): sums and counts before, sums and counts after, of the tasks scored in both."""
+    both = [
+        (math.fsum(old), len(old), math.fsum(new), len(new))
+        for task, rewards in before.items()
+        if (old := scored(rewards)) and (new := scored(after.get(task, ())))
+    ]
+    return np.array(both, dtype=np.float64).reshape(-1, 4).T
+
+
+def _difference(sums: Array) -> Array:
+    difference: Array = sums[2] / sums[3] - sums[0] / sums[1]
+    return difference
+
+
+def _resampled_sums(columns: Array, seed: int, resamples: int) -> Array:
+    """(columns, resamples): each column summed over a draw of as many tasks as there are, with replacement."""
+    tasks = columns.shape[1]
+    random = np.random.default_rng(seed)
+    at_once = max(1, _CHUNK // tasks)
+    parts = []
+    for start in range(0, resamples, at_once):
+        picks = random.integers(0, tasks, size=(min(at_once, resamples - start), tasks))
+        parts.append(columns[:, picks].sum(axis=2))
+    return np.concatenate(parts, axis=1)
