@@ -1,0 +1,224 @@
+"""What a person sees in the terminal while episodes are played and a policy learns.
+
+The one idea: collection and training call three or four plain methods and know no display; here those calls become a
+live table on a terminal, and plain lines anywhere else. Everything goes to standard error, so that data on standard
+output stays clean.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from polygym.rollout import Rollout
+from polygym.view.text import clock, one_line, printable, sparkline
+
+RECENT_STEPS = 10  # steps behind the smoothed reward and the estimate of the time left
+PLAIN_SECONDS = 10.0  # without a terminal, a collection reports this often
+BAR_WIDTH = 28
+
+
+class Display:
+    """A live drawing on a terminal, or lines elsewhere. A context manager, so that Ctrl-C restores the cursor."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, get_renderable=self.render, refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    @property
+    def live(self) -> bool:
+        """Whether a drawing is on the screen."""
+        return self._live is not None
+
+    def render(self) -> RenderableType:
+        """What the screen shows now."""
+        raise NotImplementedError
+
+    def message(self, text: str) -> None:
+        """Print a line above the drawing."""
+        self.console.print(Text(printable(text)), soft_wrap=True)
+
+
+class CollectionDisplay(Display):
+    """Episodes of a collection or an evaluation: done of planned, mean reward, unscored; an environment a line."""
+
+    def __init__(self, console: Console | None = None, title: str = "rollouts") -> None:
+        super().__init__(console)
+        self.title = title
+        self._reset({})
+
+    def _reset(self, totals_E: Mapping[str, int]) -> None:
+        self._totals_E = dict(totals_E)
+        self._done_E: Counter[str] = Counter()
+        self._unscored_E: Counter[str] = Counter()
+        self._rewards_E: defaultdict[str, list[float]] = defaultdict(list)
+        self._causes: Counter[str] = Counter()
+        self._started = self._reported = time.monotonic()
+
+    def start(self, total_by_environment: Mapping[str, int]) -> None:
+        """A collection begins; how many rollouts each environment will have."""
+        self._reset(total_by_environment)
+
+    def rollout(self, rollout: Rollout) -> None:
+        """One episode has ended."""
+        name = rollout.environment
+        self._done_E[name] += 1
+        if rollout.scored and rollout.reward is not None:
+            self._rewards_E[name].append(rollout.reward)
+        else:
+            self._unscored_E[name] += 1
+            self._causes[rollout.cause.kind if rollout.cause else "unknown"] += 1
+        now = time.monotonic()
+        if not self.live and now - self._reported >= PLAIN_SECONDS:
+            self._reported = now
+            self.message(self.line())
+
+    def finish(self) -> None:
+        """The collection has ended, completely or not."""
+        if not self.live and self._done_E:
+            self.message(self.line())
+
+    def line(self) -> str:
+        """The state as one line."""
+        planned = sum(self._totals_E.values())
+        parts = [f"{self.title} {self._done_E.total()}/{planned}", clock(time.monotonic() - self._started)]
+        for name in self._totals_E:
+            rewards = self._rewards_E[name]
+            parts.append(f"{one_line(name, 40)} {f'{sum(rewards) / len(rewards):.3f}' if rewards else '-'}")
+        if self._unscored_E:
+            parts.append(f"unscored {self._unscored_E.total()} ({self._cause_counts()})")
+        return "  ".join(parts)
+
+    def _cause_counts(self) -> str:
+        return ", ".join(f"{one_line(kind, 40)} {count}" for kind, count in self._causes.most_common(3))
+
+    def render(self) -> RenderableType:
+        """A bar for all, then a line an environment."""
+        done, total = self._done_E.total(), sum(self._totals_E.values())
+        seconds = time.monotonic() - self._started
+        left = f", {clock(seconds / done * (total - done))} left" if 0 < done < total else ""
+        head = Table.grid(padding=(0, 1))
+        bar = ProgressBar(max(1, total), done, width=BAR_WIDTH)
+        head.add_row(self.title, bar, f"{done}/{total}  {clock(seconds)}{left}")
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        table.add_column("environment")
+        for column in ("done", "mean reward", "unscored"):
+            table.add_column(column, justify="right")
+        for name, planned in self._totals_E.items():
+            rewards = self._rewards_E[name]
+            unscored = Text(str(self._unscored_E[name]), style="red" if self._unscored_E[name] else "")
+            mean = f"{sum(rewards) / len(rewards):.3f}" if rewards else "-"
+            table.add_row(Text(one_line(name, 40)), f"{self._done_E[name]}/{planned}", mean, unscored)
+        causes = [Text(f"unscored because of: {self._cause_counts()}", style="red")] if self._causes else []
+        return Group(head, table, *causes)
+
+
+class TrainingDisplay(CollectionDisplay):
+    """A training run: step and time left, then share, groups, mean reward, signal and errors, an environment a line.
+
+    The same object also takes the calls of a collection (`start`, `rollout`, `finish`), which it shows as a line while
+    an evaluation runs.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        super().__init__(console, title="episodes")
+        self._phase = "starting"
+        self._step = 0
+        self._max_steps = 0
+        self._metrics: Mapping[str, float | None] = {}
+        self._history_E: defaultdict[str, list[float]] = defaultdict(list)
+        self._errors_E: Counter[str] = Counter()
+        self._step_seconds: deque[float] = deque(maxlen=RECENT_STEPS)
+
+    def phase(self, name: str) -> None:
+        """What the run does now, such as "evaluating"."""
+        if name != self._phase and not self.live:
+            self.message(f"[{name}]")
+        self._phase = name
+
+    def step(self, step: int, max_steps: int, metrics: Mapping[str, float | None]) -> None:
+        """A step has ended; `metrics` is its line of metrics.jsonl."""
+        self._step, self._max_steps, self._metrics = step, max_steps, metrics
+        self._step_seconds.append(metrics.get("time/step") or 0.0)
+        for name in environment_names(metrics):
+            reward = metrics.get(f"{name}/mean_reward")
+            if reward is not None:
+                self._history_E[name].append(reward)
+            self._errors_E[name] += int(metrics.get(f"{name}/errors") or 0)
+        if not self.live:
+            self.message(self.step_line())
+
+    def seconds_left(self) -> float | None:
+        """Estimate from the last steps, evaluations apart; None before the first."""
+        if not any(self._step_seconds):
+            return None
+        return sum(self._step_seconds) / len(self._step_seconds) * (self._max_steps - self._step)
+
+    def step_line(self) -> str:
+        """The step as one line."""
+        left = self.seconds_left()
+        parts = [f"step {self._step}/{self._max_steps}", *([f"{clock(left)} left"] if left is not None else [])]
+        for name in environment_names(self._metrics):
+            errors = f" ({self._errors_E[name]} errors)" if self._errors_E[name] else ""
+            parts.append(f"{one_line(name, 40)} {_number(self._metrics.get(f'{name}/mean_reward'))}{errors}")
+        parts.append(f"combined {_number(self._metrics.get('combined/mean_reward'))}")
+        return "  ".join(parts)
+
+    def render(self) -> RenderableType:
+        """Bar, table, and a line for an evaluation under way."""
+        left = self.seconds_left()
+        head = Table.grid(padding=(0, 1))
+        eta = f"  {clock(left)} left" if left is not None else ""
+        bar = ProgressBar(max(1, self._max_steps), self._step, width=BAR_WIDTH)
+        head.add_row(f"step {self._step}/{self._max_steps or '?'}", bar, Text(f"{eta}  {one_line(self._phase, 40)}"))
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        table.add_column("environment")
+        for column in ("share", "groups", "reward", f"last {RECENT_STEPS}", "trend", "signal", "errors"):
+            table.add_column(column, justify="left" if column == "trend" else "right")
+        for name in environment_names(self._metrics):
+            recent = self._history_E[name][-RECENT_STEPS:]
+            errors = Text(str(self._errors_E[name]), style="red" if self._errors_E[name] else "")
+            table.add_row(
+                Text(one_line(name, 40)),
+                _number(self._metrics.get(f"{name}/share"), 2),
+                _number(self._metrics.get(f"{name}/groups"), 0),
+                _number(self._metrics.get(f"{name}/mean_reward")),
+                _number(sum(recent) / len(recent) if recent else None),
+                sparkline(recent),
+                _number(self._metrics.get(f"{name}/signal_fraction"), 2),
+                errors,
+            )
+        collecting = 0 < self._done_E.total() < sum(self._totals_E.values())
+        return Group(head, table, *([Text(self.line(), style="dim")] if collecting else []))
+
+
+def environment_names(metrics: Mapping[str, object]) -> list[str]:
+    """Environments that a line of metrics speaks of, in its order; a name may hold "/" where groups nest."""
+    names = [key.removesuffix("/groups") for key in metrics if key.endswith("/groups")]
+    return [name for name in names if name not in ("combined", "all") and not name.startswith("eval/")]
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

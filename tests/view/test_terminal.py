@@ -1,0 +1,83 @@
+"""The live display, drawn into a string."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from polygym.rollout import Cause, Rollout
+from polygym.view.terminal import CollectionDisplay, TrainingDisplay, environment_names
+
+METRICS = {
+    "reasoning/math/groups": 12,
+    "reasoning/math/share": 0.6,
+    "reasoning/math/mean_reward": 0.75,
+    "reasoning/math/signal_fraction": 0.5,
+    "reasoning/math/errors": 2,
+    "word/groups": 8,
+    "word/share": 0.4,
+    "word/errors": 0,
+    "combined/mean_reward": 0.45,
+    "eval/word/groups": 3,
+    "time/step": 2.0,
+}
+
+
+def screen(terminal: bool) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=120, color_system=None)
+
+
+def text_of(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def rollout(environment: str, reward: float | None) -> Rollout:
+    cause = Cause("endpoint\x1b[2J", "down") if reward is None else None
+    return Rollout(environment, 0, "g", 0, 0, reward=reward, cause=cause)
+
+
+def test_environments_of_a_metrics_line_keep_their_order_and_their_slashes():
+    assert environment_names(METRICS) == ["reasoning/math", "word"]
+
+
+def test_a_training_step_away_from_a_terminal_is_one_line():
+    console = screen(terminal=False)
+    with TrainingDisplay(console) as display:
+        display.step(5, 105, METRICS)
+    expected = "step 5/105  3:20 left  reasoning/math 0.750 (2 errors)  word -  combined 0.450\n"
+    assert text_of(console) == expected
+
+
+def test_a_training_run_on_a_terminal_shows_a_row_for_each_environment():
+    console = screen(terminal=True)
+    with TrainingDisplay(console) as display:
+        display.phase("training")
+        display.step(5, 105, METRICS)
+        display.message("word has \x1b[31mregressed")
+    shown = text_of(console)
+    assert "step 5/105" in shown
+    assert "3:20 left  training" in shown
+    assert "word has regressed" in shown
+    row = next(line for line in shown.split("\n") if line.startswith("reasoning/math"))
+    assert row.split() == ["reasoning/math", "0.60", "12", "0.750", "0.750", "▆", "0.50", "2"]
+
+
+def test_an_evaluation_counts_unscored_rollouts_and_names_their_causes():
+    console = screen(terminal=False)
+    with CollectionDisplay(console, "evaluating") as display:
+        display.start({"math": 2, "word": 1})
+        for item in (rollout("math", 1.0), rollout("math", 0.5), rollout("word", None)):
+            display.rollout(item)
+        display.finish()
+    assert text_of(console) == "evaluating 3/3  0:00  math 0.750  word -  unscored 1 (endpoint 1)\n"
+
+
+def test_the_display_leaves_the_screen_whole_when_the_run_is_interrupted():
+    console = screen(terminal=True)
+    with pytest.raises(KeyboardInterrupt), TrainingDisplay(console) as display:
+        display.step(1, 2, METRICS)
+        raise KeyboardInterrupt
+    assert text_of(console).endswith("\x1b[?25h")
