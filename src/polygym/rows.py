@@ -290,7 +290,7 @@ def _whole_rows(data: bytes) -> tuple[list[tuple[int, Row]], int]:
             continue
         if torn_line:
             raise RowError(
-                f"line {torn_line} is damaged but good lines follow it; remove it by hand, and its rollout is played again",
+                f"line {torn_line} is damaged but good lines follow it; remove it, and its rollout is replayed",
                 "corrupt_line",
                 torn_line,
             )

@@ -158,7 +158,7 @@ def environment_metrics(
 ) -> dict[str, float]:
     """`<env>/rollouts`, `<env>/unscored`, `<env>/mean_reward` and `all/mean_reward` of (environment, reward) rows.
 
-    `all/mean_reward` is over rollouts; `combined/mean_reward`, only with `weights`, is the weighted mean of the means of
+    `all/mean_reward` is over rollouts; `combined/mean_reward`, only with `weights`, is the weighted mean of those of
     the environments. A mean of nothing is left out, and so is a combined one that passes over an environment of weight.
 
     Raises:
