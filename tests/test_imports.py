@@ -70,8 +70,10 @@ def test_imports_run_downwards_and_nothing_imports_recipes():
 
 
 def test_the_reader_of_imports_sees_every_form():
-    source = "import polygym.train.loop\nfrom polygym import collect\ndef f():\n    from ..recipes import x\n    from . import y"
-    assert imported_rooms(source, ("polygym", "mixture")) == {"train", "collect", "recipes", "mixture"}
+    absolute = "import polygym.train.loop\nfrom polygym import collect\nimport polygym"
+    relative = "def f():\n    from ..recipes import x\n    from . import y"
+    assert imported_rooms(absolute, ("polygym", "mixture")) == {"train", "collect", ""}
+    assert imported_rooms(relative, ("polygym", "mixture")) == {"recipes", "mixture"}
 
 
 def test_import_polygym_loads_no_heavy_library():

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from polygym.collect.evaluate import evaluate, evaluate_async
     from polygym.collect.results import Results
     from polygym.environments import (
-        Environment,
         EnvGroup,
+        Environment,
         MultiTurnEnv,
         SingleTurnEnv,
         ToolEnv,

@@ -21,7 +21,9 @@ METRICS = {
     "word/errors": 0,
     "combined/mean_reward": 0.45,
     "eval/word/groups": 3,
-    "time/step": 2.0,
+    "time/collect": 1.5,
+    "time/update": 0.5,
+    "time/evaluate": 30.0,
 }
 
 
@@ -54,12 +56,12 @@ def test_a_training_step_away_from_a_terminal_is_one_line():
 def test_a_training_run_on_a_terminal_shows_a_row_for_each_environment():
     console = screen(terminal=True)
     with TrainingDisplay(console) as display:
-        display.phase("training")
+        display.phase("update")
         display.step(5, 105, METRICS)
         display.message("word has \x1b[31mregressed")
     shown = text_of(console)
     assert "step 5/105" in shown
-    assert "3:20 left  training" in shown
+    assert "3:20 left  update" in shown
     assert "word has regressed" in shown
     row = next(line for line in shown.split("\n") if line.startswith("reasoning/math"))
     assert row.split() == ["reasoning/math", "0.60", "12", "0.750", "0.750", "▆", "0.50", "2"]
@@ -73,6 +75,17 @@ def test_an_evaluation_counts_unscored_rollouts_and_names_their_causes():
             display.rollout(item)
         display.finish()
     assert text_of(console) == "evaluating 3/3  0:00  math 0.750  word -  unscored 1 (endpoint 1)\n"
+
+
+def test_only_the_collections_of_an_evaluation_get_lines_of_their_own_in_a_training_run():
+    console = screen(terminal=False)
+    with TrainingDisplay(console) as display:
+        for phase in ("collect", "evaluate"):
+            display.phase(phase)
+            display.start({"math": 1})
+            display.rollout(rollout("math", 1.0))
+            display.finish()
+    assert text_of(console) == "evaluation 1/1  0:00  math 1.000\n"
 
 
 def test_the_display_leaves_the_screen_whole_when_the_run_is_interrupted():

@@ -25,6 +25,7 @@ from polygym.view.text import clock, one_line, printable, sparkline
 RECENT_STEPS = 10  # steps behind the smoothed reward and the estimate of the time left
 PLAIN_SECONDS = 10.0  # without a terminal, a collection reports this often
 BAR_WIDTH = 28
+EVALUATE = "evaluate"  # the phase that belongs to no step
 
 
 class Display:
@@ -90,13 +91,16 @@ class CollectionDisplay(Display):
         else:
             self._unscored_E[name] += 1
             self._causes[rollout.cause.kind if rollout.cause else "unknown"] += 1
-        now = time.monotonic()
-        if not self.live and now - self._reported >= PLAIN_SECONDS:
-            self._reported = now
-            self.message(self.line())
+        if time.monotonic() - self._reported >= PLAIN_SECONDS:
+            self._reported = time.monotonic()
+            self._report()
 
     def finish(self) -> None:
         """The collection has ended, completely or not."""
+        self._report()
+
+    def _report(self) -> None:
+        """Print the state where no drawing shows it."""
         if not self.live and self._done_E:
             self.message(self.line())
 
@@ -138,12 +142,11 @@ class CollectionDisplay(Display):
 class TrainingDisplay(CollectionDisplay):
     """A training run: step and time left, then share, groups, mean reward, signal and errors, an environment a line.
 
-    The same object also takes the calls of a collection (`start`, `rollout`, `finish`), which it shows as a line while
-    an evaluation runs.
+    The same object also takes the calls of a collection (`start`, `rollout`, `finish`), shown while an evaluation runs.
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        super().__init__(console, title="episodes")
+        super().__init__(console, title="evaluation")
         self._phase = "starting"
         self._step = 0
         self._max_steps = 0
@@ -153,15 +156,19 @@ class TrainingDisplay(CollectionDisplay):
         self._step_seconds: deque[float] = deque(maxlen=RECENT_STEPS)
 
     def phase(self, name: str) -> None:
-        """What the run does now, such as "evaluating"."""
-        if name != self._phase and not self.live:
-            self.message(f"[{name}]")
+        """What the run does now: evaluate, collect, update or checkpoint."""
         self._phase = name
+
+    def _report(self) -> None:
+        """As lines, the collection of a step is told by the step's own line."""
+        if self._phase == EVALUATE:
+            super()._report()
 
     def step(self, step: int, max_steps: int, metrics: Mapping[str, float | None]) -> None:
         """A step has ended; `metrics` is its line of metrics.jsonl."""
         self._step, self._max_steps, self._metrics = step, max_steps, metrics
-        self._step_seconds.append(metrics.get("time/step") or 0.0)
+        phases = [key for key in metrics if key.startswith("time/") and key != f"time/{EVALUATE}"]
+        self._step_seconds.append(sum(metrics[key] or 0.0 for key in phases))
         for name in environment_names(metrics):
             reward = metrics.get(f"{name}/mean_reward")
             if reward is not None:
@@ -210,8 +217,7 @@ class TrainingDisplay(CollectionDisplay):
                 _number(self._metrics.get(f"{name}/signal_fraction"), 2),
                 errors,
             )
-        collecting = 0 < self._done_E.total() < sum(self._totals_E.values())
-        return Group(head, table, *([Text(self.line(), style="dim")] if collecting else []))
+        return Group(head, table, *([Text(self.line(), style="dim")] if self._phase == EVALUATE else []))
 
 
 def environment_names(metrics: Mapping[str, object]) -> list[str]:

@@ -1,0 +1,51 @@
+"""`polygym rl`: train a policy on a mix of environments with GRPO."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from polygym.cli.values import print_json
+
+app = typer.Typer(help="Train a policy with reinforcement learning.", rich_markup_mode=None)
+
+
+@app.callback()
+def _noun() -> None:
+    """Train a policy with reinforcement learning."""
+
+
+@app.command("run", epilog="Example: polygym rl run multi_env --set max_steps=20")
+def run(
+    config: Annotated[str, typer.Argument(help="A TOML file, or a shipped recipe: multi_env, math_rl/smollm2.")],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue this config's newest run from its last checkpoint.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Replace a key: learning_rate=1e-5, env.math.weight=2."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the config, load its environments, print the plan; train nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Train one policy on the environments of a config; ends with each one's held-out reward before and after."""
+    from polygym.train.config import load_config
+
+    loaded = load_config(config, settings or [])
+    if dry_run:
+        from polygym.cli.plan import show_plan
+
+        show_plan(loaded, as_json=as_json)
+        return
+    from polygym.train import loop
+    from polygym.view.terminal import TrainingDisplay
+
+    with TrainingDisplay() as display:
+        summary = loop.run(loaded, resume=resume, progress=display)
+    if as_json:
+        print_json(summary.to_dict())
+    else:
+        typer.echo(str(summary))

@@ -1,0 +1,36 @@
+"""`polygym sft`: train a policy on demonstrations, the warm start of a reinforcement-learning run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from polygym.cli.values import print_json
+
+app = typer.Typer(help="Train a policy on demonstrations.", rich_markup_mode=None)
+
+
+@app.callback()
+def _noun() -> None:
+    """Train a policy on demonstrations."""
+
+
+@app.command("run", epilog="Example: polygym sft run multi_env/nano --set max_steps=20")
+def run(
+    config: Annotated[str, typer.Argument(help="A TOML file, or a shipped recipe's config.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a key, such as learning_rate=1e-3.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Train on the demonstrations that a config's environments give."""
+    from polygym.train import sft
+    from polygym.view.terminal import TrainingDisplay
+
+    with TrainingDisplay() as display:
+        summary = sft.run(sft.load_config(config, settings or []), progress=display)
+    if as_json:
+        print_json(summary.to_dict())
+    else:
+        typer.echo(str(summary))

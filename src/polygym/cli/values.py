@@ -1,0 +1,49 @@
+"""What commands share: reading `key=value`, writing JSON.
+
+The one idea: a value on the command line is read as TOML, as it would stand in a config, and as plain text otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from polygym.errors import UsageError
+
+
+def read_value(text: str) -> Any:
+    """The value of `key=value`.
+
+    >>> read_value("20"), read_value("[1, 2]"), read_value("easy")
+    (20, [1, 2], 'easy')
+    """
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+
+
+def read_arguments(pairs: Sequence[str]) -> dict[str, Any]:
+    """Arguments of an environment from `key=value` texts.
+
+    Raises:
+        UsageError: for a text of another form, or a key given twice.
+    """
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, text = pair.partition("=")
+        if not sign or not key.strip().isidentifier():
+            raise UsageError(f"--set {pair!r} is not of the form key=value, for example --set num_examples=20")
+        if key.strip() in arguments:
+            raise UsageError(f"--set {key.strip()} is given twice: {arguments[key.strip()]!r} and {read_value(text)!r}")
+        arguments[key.strip()] = read_value(text)
+    return arguments
+
+
+def print_json(data: Any) -> None:
+    """Data on standard output, for programs; escapes keep it free of control codes."""
+    typer.echo(json.dumps(data, indent=2, allow_nan=False, default=str))
