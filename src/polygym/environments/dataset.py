@@ -1,0 +1,158 @@
+"""Datasets: what people have (dicts, a JSONL file, a Hugging Face dataset, a function) becomes tasks in two splits.
+
+The one idea: a task is (environment, id), and the two splits share neither an id nor a content, so that a held-out
+reward is about tasks that training never saw.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from polygym.errors import UsageError, nearest
+from polygym.messages import Message, as_messages
+from polygym.rollout import Task, TaskId
+
+ROW_KEYS = ("id", "question", "prompt", "answer", "info")
+
+
+def read_dataset(source: Any, what: str = "dataset") -> list[dict[str, Any]]:
+    """Rows of a list of dicts, a JSONL path, a Hugging Face dataset, or a zero-argument function that builds one of them.
+
+    Raises:
+        UsageError: when it is none of these or empty.
+    """
+    if callable(source):
+        source = source()
+    if isinstance(source, (str, Path)):
+        # Reading files is the business of the row reader; it names the line of what is wrong.
+        from polygym.rows import read_rows
+
+        rows = read_rows(Path(source))
+    elif isinstance(source, Mapping):
+        splits = ", ".join(map(repr, source)) or "(none)"
+        raise UsageError(f"{what} is a mapping with keys {splits}, not rows; pass one of its splits, or a list of dicts")
+    elif isinstance(source, Iterable) and not isinstance(source, bytes):
+        rows = list(source)
+    else:
+        raise UsageError(
+            f"{what} is a {type(source).__name__}; give a list of dicts, a JSONL path, a Hugging Face dataset, "
+            "or a function without arguments that builds one"
+        )
+    for position, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise UsageError(f"row {position} of {what} must be a dict, got {type(row).__name__}: {row!r:.80}")
+    if not rows:
+        raise UsageError(f"{what} is empty; give at least one row")
+    return [dict(row) for row in rows]
+
+
+def build_tasks(rows: Sequence[Mapping[str, Any]], environment: str, *, first_id: int = 0) -> list[Task]:
+    """One task for each row; a row without an id gets its position plus `first_id`.
+
+    Raises:
+        UsageError: for unknown keys, a missing or doubled question, a bad or repeated id.
+    """
+    tasks = []
+    seen: dict[tuple[bool, TaskId], int] = {}
+    for position, row in enumerate(rows):
+        where = f"row {position} of environment {environment!r}"
+        task = _build_task(row, environment, first_id + position, where)
+        first = seen.setdefault((isinstance(task.id, str), task.id), position)
+        if first != position:
+            raise UsageError(f"{where}: id {task.id!r} is already the id of row {first}; ids must be unique")
+        tasks.append(task)
+    return tasks
+
+
+def _build_task(row: Mapping[str, Any], environment: str, default_id: int, where: str) -> Task:
+    for key in row:
+        if key not in ROW_KEYS:
+            raise UsageError(f"{where}: key {key!r} is unknown; put extra things under 'info'; {nearest(key, ROW_KEYS)}")
+    # Tables (Hugging Face, Parquet) fill what a row lacks with None.
+    question, prompt, info = row.get("question"), row.get("prompt"), row.get("info")
+    if (question is None) == (prompt is None):
+        raise UsageError(f"{where} must have exactly one of 'question' (text) and 'prompt' (text or messages)")
+    if question is not None and not isinstance(question, str):
+        raise UsageError(f"{where}: question must be text, got {type(question).__name__}: {question!r:.80}")
+    task_id = default_id if row.get("id") is None else row["id"]
+    if isinstance(task_id, bool) or not isinstance(task_id, (int, str)):
+        raise UsageError(f"{where}: id {task_id!r} is a {type(task_id).__name__}; give an integer or text")
+    if info is not None and not isinstance(info, Mapping):
+        raise UsageError(f"{where}: info must be a dict, got {type(info).__name__}: {info!r:.80}")
+    messages = as_messages(question if prompt is None else prompt)
+    if not messages:
+        raise UsageError(f"{where}: prompt has no messages")
+    return Task(environment, task_id, tuple(messages), row.get("answer"), dict(info or {}))
+
+
+def content_key(task: Task) -> str:
+    """What makes two tasks the same task under different ids: the prompt and the answer."""
+    content = [[message.to_dict() for message in task.prompt], task.answer]
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, default=repr)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def split_tasks(tasks: Sequence[Task], held_out: float, seed: int) -> tuple[list[Task], list[Task]]:
+    """(train, held-out): a seeded split by content, the same in every process and for every order of the rows.
+
+    With two or more different tasks each side gets at least one; equal tasks stay on one side. `held_out=0` keeps all
+    for training.
+
+    Raises:
+        UsageError: when `held_out` is outside [0, 1).
+    """
+    if isinstance(held_out, bool) or not isinstance(held_out, (int, float)) or not 0 <= held_out < 1:
+        raise UsageError(f"held_out={held_out!r} is outside [0, 1); it is the fraction of tasks kept for evaluation")
+    keys = [content_key(task) for task in tasks]
+    unique = set(keys)
+    count = round(held_out * len(unique))
+    if held_out > 0:
+        count = min(max(count, 1), len(unique) - 1)
+    chosen = set(sorted(unique, key=lambda key: hashlib.blake2b(f"{seed}/{key}".encode()).digest())[:count])
+    train = [task for task, key in zip(tasks, keys, strict=True) if key not in chosen]
+    return train, [task for task, key in zip(tasks, keys, strict=True) if key in chosen]
+
+
+def check_disjoint(train: Sequence[Task], held_out: Sequence[Task], environment: str) -> None:
+    """Check that two splits given by the user share no id and no content.
+
+    Raises:
+        UsageError: names the first pair that is shared.
+    """
+    ids = {(isinstance(task.id, str), task.id) for task in train}
+    contents = {content_key(task): task for task in train}
+    for task in held_out:
+        if (isinstance(task.id, str), task.id) in ids:
+            raise UsageError(
+                f"environment {environment!r}: id {task.id!r} is in dataset and in eval_dataset; an id names one task: "
+                "leave ids out or make them unique"
+            )
+        twin = contents.get(content_key(task))
+        if twin is not None:
+            raise UsageError(
+                f"environment {environment!r}: task {task.id!r} of eval_dataset is also in dataset (task {twin.id!r}); "
+                "remove it from one, or leave eval_dataset out and a part of dataset is held out"
+            )
+
+
+def read_few_shot(examples: Iterable[Any] | None) -> list[Message]:
+    """Messages of worked examples: (question, answer) pairs of text, or messages, in any mix.
+
+    Raises:
+        UsageError: for anything else.
+    """
+    messages: list[Message] = []
+    if isinstance(examples, (str, Mapping, Message)):
+        raise UsageError("few_shot must be a list of (question, answer) pairs or of messages")
+    for example in examples or ():
+        if isinstance(example, (Message, Mapping)):
+            messages += as_messages([example])
+        elif isinstance(example, (tuple, list)) and len(example) == 2 and all(isinstance(text, str) for text in example):
+            messages += [Message("user", example[0]), Message("assistant", example[1])]
+        else:
+            raise UsageError(f"few_shot example {example!r:.80} must be a (question, answer) pair of texts, or a message")
+    return messages

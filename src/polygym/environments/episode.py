@@ -1,0 +1,242 @@
+"""One episode: a policy plays one task of an environment. This is the only place that plays.
+
+The one idea: whatever foreign code does (hook, tool, reward function, policy), the result is a rollout. A failure is
+its `cause` and leaves it unscored; only cancellation, and a reward that is no number, leave this function as errors.
+
+Order of an episode: `setup_state`; then turns, each answered by `env_response`, until one of these ends it, the first
+that holds giving the `stop_reason`:
+    context     the prompt fills the policy's context: nothing could be sampled (before any answer: unscored)
+    truncated   the policy's answer was cut by a token limit
+    NAME        the `@stop` hook of that name is true
+    answered    the environment has nothing to say
+    max_turns   the turn limit is reached
+then the rubric, then the `@cleanup` hooks. `env_response` runs for the last answer too. A failure gives `error`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from polygym.environments.base import Environment, State
+from polygym.messages import Message, as_messages
+from polygym.errors import PolicyError
+from polygym.policies.base import Policy, Request, Sampling
+from polygym.rewards.rubric import BadRewardError
+from polygym.rollout import Cause, Rollout, Task
+from polygym.seeds import derive_seed
+
+
+async def play(
+    environment: Environment,
+    task: Task,
+    policy: Policy,
+    *,
+    sampling: Sampling,
+    seed: int,
+    group_id: str = "",
+    rollout_index: int = 0,
+    step: int | None = None,
+    max_turns: int | None = None,
+) -> Rollout:
+    """Play one task once.
+
+    Args:
+        seed: of this rollout; turn t samples with `derive_seed(seed, t)`.
+        max_turns: replaces the environment's limit.
+
+    Returns:
+        The rollout: `seconds` has `policy`, `environment`, `grading` and `total`; a failure is in `cause`, with
+        `reward` None and the messages so far kept.
+
+    Raises:
+        BadRewardError: when a reward function returns something that is no number.
+    """
+    leaf = environment.leaf_of(task)
+    rollout = Rollout(task.environment, task.id, group_id, rollout_index, seed, answer=task.answer, step=step)
+    episode = _Episode(leaf, task, policy, rollout, sampling, leaf.max_turns if max_turns is None else max_turns)
+    started = perf_counter()
+    try:
+        try:
+            with policy.episode():
+                rollout.stop_reason = await episode.converse()
+            await episode.grade()
+        finally:
+            await episode.clean_up()
+    except _Failure as failure:
+        rollout.cause = failure.cause
+        rollout.reward = None
+        rollout.stop_reason = "error"
+    rollout.seconds = {
+        "policy": episode.policy_seconds,
+        "environment": episode.environment_seconds,
+        "grading": episode.grading_seconds,
+        "total": perf_counter() - started,
+    }
+    return rollout
+
+
+class _Failure(Exception):
+    """Foreign code failed; `cause` goes to the rollout."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = Cause(kind, message)
+
+
+class _Episode:
+    """What one episode holds while it is under way."""
+
+    __slots__ = (
+        "environment", "task", "policy", "rollout", "sampling", "max_turns", "state", "messages",
+        "policy_seconds", "environment_seconds", "grading_seconds",
+    )  # fmt: skip
+
+    def __init__(
+        self, environment: Environment, task: Task, policy: Policy, rollout: Rollout, sampling: Sampling, max_turns: int
+    ) -> None:
+        self.environment = environment
+        self.task = task
+        self.policy = policy
+        self.rollout = rollout
+        self.sampling = sampling
+        self.max_turns = max_turns
+        self.messages = rollout.messages
+        self.policy_seconds = self.environment_seconds = self.grading_seconds = 0.0
+        self.state: State = {
+            "task": task,
+            "answer": task.answer,
+            "info": dict(task.info),
+            "prompt": [],
+            "messages": self.messages,
+            "turn": 0,
+            "seed": rollout.seed,
+            "metrics": rollout.metrics,
+        }
+
+    async def converse(self) -> str:
+        """Play all turns; returns the stop reason."""
+        await self._set_up()
+        if reason := await self._stopped():
+            return reason
+        rollout, state, environment = self.rollout, self.state, self.environment
+        wants_task = self.task if self.policy.wants_task else None
+        previous = None
+        while True:
+            number = len(rollout.turns)
+            request = Request(
+                list(self.messages), environment.tools, self.sampling, derive_seed(rollout.seed, number), previous, wants_task
+            )
+            started = perf_counter()
+            try:
+                turn = await self.policy.complete(request)
+            except PolicyError as error:
+                raise _Failure(error.kind, f"turn {number}: {error}") from error
+            except Exception as error:  # a policy is other people's code
+                raise _Failure("policy", f"turn {number}: the policy raised {type(error).__name__}: {error}") from error
+            finally:
+                self.policy_seconds += perf_counter() - started
+            if turn.finish_reason == "context":
+                rollout.truncated = True
+                if not rollout.turns:
+                    raise _Failure("context", "the prompt does not fit the policy's context; shorten it or raise the limit")
+                return "context"
+            previous = turn
+            rollout.turns.append(turn)
+            self.messages.append(turn.message)
+            state["turn"] = number + 1
+            replied = await self._reply()
+            reason = await self._stopped()
+            if turn.finish_reason == "length":
+                rollout.truncated = True
+                return "truncated"
+            if reason:
+                return reason
+            if not replied:
+                return "answered"
+            if number + 1 >= self.max_turns:
+                return "max_turns"
+
+    async def grade(self) -> None:
+        """Ask the rubric."""
+        rollout, task, started = self.rollout, self.task, perf_counter()
+        context = {
+            "completion": "\n".join([turn.message.content for turn in rollout.turns]),
+            "messages": self.messages,
+            "answer": task.answer,
+            "info": self.state.get("info", task.info),
+            "state": self.state,
+            "task": task,
+            "parser": self.environment.parser,
+        }
+        try:
+            score = await self.environment.rubric.score(context)
+        except BadRewardError:
+            raise
+        except Exception as error:  # a rubric may be a subclass of somebody else's
+            raise _Failure("reward", f"the rubric raised {type(error).__name__}: {error}") from error
+        finally:
+            self.grading_seconds = perf_counter() - started
+        rollout.reward, rollout.rewards, rollout.cause = score.reward, score.rewards, score.cause
+        rollout.metrics = {**rollout.metrics, **score.metrics}
+
+    async def clean_up(self) -> None:
+        """Run every cleanup hook, whatever the others do."""
+        failure = None
+        for name, hook in self.environment.cleanups:
+            try:
+                await self._ask(name, hook, self.state)
+            except _Failure as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    async def _set_up(self) -> None:
+        state, environment = self.state, self.environment
+        state["prompt"] = environment.prompt(self.task)
+        returned = await self._ask("setup_state", environment.setup_state, state)
+        if returned is not None:
+            if not isinstance(returned, dict):
+                raise _Failure(
+                    "environment", f"setup_state must return the state or None, got {type(returned).__name__}: {returned!r:.80}"
+                )
+            self.state = state = returned
+        # `state["prompt"]` may have been changed by the hook: that is how a prompt is made anew for each episode.
+        self.messages += self._as_messages(state.get("prompt"), "setup_state")
+
+    async def _reply(self) -> bool:
+        """Let the environment answer; whether it said anything."""
+        returned = await self._ask("env_response", self.environment.env_response, list(self.messages), self.state)
+        if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict) and "role" not in returned[1]:
+            returned, self.state = returned
+        if not returned:
+            return False
+        self.messages += self._as_messages(returned, "env_response")
+        return True
+
+    async def _stopped(self) -> str | None:
+        """Name of the first stop hook that is true."""
+        for name, hook in self.environment.stops:
+            if await self._ask(name, hook, self.state):
+                return name
+        return None
+
+    async def _ask(self, name: str, hook: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a hook, sync or async, on the environment's time."""
+        started = perf_counter()
+        try:
+            returned = hook(*arguments)
+            if hasattr(returned, "__await__"):
+                returned = await returned
+        except Exception as error:  # hooks are other people's code
+            raise _Failure("environment", f"{name} raised {type(error).__name__}: {error}") from error
+        finally:
+            self.environment_seconds += perf_counter() - started
+        return returned
+
+    def _as_messages(self, value: Any, hook: str) -> list[Message]:
+        try:
+            return as_messages(value)
+        except (ValueError, TypeError, KeyError) as error:
+            raise _Failure("environment", f"{hook} gave no messages: {error}") from error
