@@ -1,0 +1,133 @@
+"""The command line: what every command owes its user."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from polygym.cli.main import app, main
+from polygym.errors import GraderError, PolicyError, UsageError
+
+COMMANDS = [
+    "env list", "env show", "env test", "env init", "plan", "eval run", "sft run", "rl run", "model list", "model fetch",
+]  # fmt: skip
+
+
+def polygym(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "polygym", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload]
+
+
+def exit_code_of(*arguments: str) -> object:
+    with pytest.raises(SystemExit) as left:
+        main(list(arguments))
+    return left.value.code
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_has_an_example_of_it(command, capsys):
+    assert exit_code_of(*command.split(), "--help") == 0
+    assert f"Example: polygym {command} " in capsys.readouterr().out.replace("\n", " ") + " "
+
+
+def test_help_lists_every_noun_and_loads_nothing_heavy():
+    code = "import sys; from polygym.cli.main import main\ntry: main(['--help'])\nfinally: print(sorted(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for noun in ("env", "plan", "eval", "sft", "rl", "model"):
+        assert f"\n  {noun} " in shown
+    for module in ("torch", "transformers", "aiohttp", "numpy", "pydantic_settings", "polygym.environments"):
+        assert f"'{module}'" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["nope"], "error: No such command 'nope'; see: polygym --help"),
+        (["env"], "error: Missing command; see: polygym env --help"),
+        (["env", "lsit"], "error: No such command 'lsit'. Did you mean 'list'?; see: polygym env --help"),
+        (["eval", "run"], "error: Missing argument 'ENV_OR_CONFIG'; see: polygym eval run --help"),
+        (["rl", "run", "--reusme", "x"], "error: No such option: --reusme (Possible options: --resume, --set); see: polygym rl run --help"),
+        (
+            ["eval", "run", "math_rl", "-n", "3", "--total", "9"],
+            "error: -n 3 and --total 9 exclude each other; give one of them",
+        ),
+        (
+            ["env", "show", "math_rl", "--set", "twelve"],
+            "error: --set 'twelve' is not of the form key=value, for example --set num_examples=20",
+        ),
+        (["rl", "run", "gone.toml"], "error: config file 'gone.toml' does not exist"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, line, capsys):
+    assert exit_code_of(*arguments) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", line + "\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UsageError("weight=-1; give 0 or more"), 2, "error: weight=-1; give 0 or more\n"),
+        (PolicyError("http://localhost:1 is down"), 1, "error: http://localhost:1 is down\n"),
+        (GraderError("the grader died \x1b[2J"), 1, "error: the grader died \n"),
+        (FileNotFoundError(2, "No such file or directory", "x.jsonl"), 2, "error: x.jsonl: No such file or directory\n"),
+        (
+            ModuleNotFoundError("No module named 'torch'", name="torch"),
+            2,
+            "error: this needs the package 'torch'; install it with: pip install 'polygym[train]'\n",
+        ),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_what_a_command_raises_decides_the_exit_code(error, code, line, monkeypatch, capsys):
+    def fail() -> None:
+        raise error
+
+    other = typer.Typer()
+    other.command("fail")(fail)
+    other.callback()(lambda: None)
+    monkeypatch.setattr("polygym.cli.main.app", other)
+    assert exit_code_of("fail") == code
+    assert capsys.readouterr().err == line
+
+
+def test_a_bug_of_ours_keeps_its_traceback(monkeypatch):
+    def fail() -> None:
+        raise ModuleNotFoundError("No module named 'polygym.gone'", name="polygym.gone")
+
+    other = typer.Typer()
+    other.command("fail")(fail)
+    other.callback()(lambda: None)
+    monkeypatch.setattr("polygym.cli.main.app", other)
+    with pytest.raises(ModuleNotFoundError):
+        main(["fail"])
+
+
+def test_the_version_is_that_of_the_package():
+    from importlib.metadata import version
+
+    assert polygym("--version").stdout == f"polygym {version('polygym')}\n"
+
+
+def test_json_output_is_json_and_nothing_else():
+    names = [item["name"] for item in json.loads(polygym("model", "list", "--json").stdout)]
+    assert names == ["nano", "smollm2-135m", "oracle"]
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback():
+    command = f"{sys.executable} -m polygym model list --json | head -c 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    assert (done.stdout, done.stderr) == ("[", "")
+
+
+def test_every_command_is_in_the_list_above():
+    found = []
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        found += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
+    assert sorted([*found, *(command.name or "" for command in app.registered_commands)]) == sorted(COMMANDS)

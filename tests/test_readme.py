@@ -1,0 +1,85 @@
+"""What the README and the docs print is run here as printed.
+
+Shell and Python blocks run in a folder of their own, with the TOML blocks of their page that name a file (`# mix.toml`)
+written beside. An HTML comment before a block says when it is not run, and why: `<!-- not run: reason -->`;
+`<!-- slow -->` marks it. Blocks of `make` are what this suite itself runs under.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(?:<!-- (?P<note>[^>]*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)```", re.DOTALL)
+
+
+def blocks(page: str) -> list[tuple[str, str, str]]:
+    """(language, text, note) of each fenced block."""
+    found = BLOCK.finditer((ROOT / page).read_text("utf-8"))
+    return [(match["language"], match["text"], match["note"] or "") for match in found]
+
+
+def runnable() -> list[object]:
+    parameters = []
+    for page in PAGES:
+        for number, (language, text, note) in enumerate(blocks(page)):
+            if language in ("sh", "python") and not note.startswith("not run:") and not text.startswith("make "):
+                marks = [pytest.mark.slow] if note.startswith("slow") else []
+                parameters.append(pytest.param(page, language, text, id=f"{page}-{number}", marks=marks))
+    return parameters
+
+
+@pytest.mark.parametrize(("page", "language", "text"), runnable())
+def test_a_printed_block_runs(page, language, text, tmp_path):
+    for kind, content, _ in blocks(page):
+        named = re.match(r"# (\w+\.toml)\n", content)
+        if kind == "toml" and named:
+            (tmp_path / named[1]).write_text(content, "utf-8")
+    command = ["bash", "-euo", "pipefail", "-c", text] if language == "sh" else [sys.executable, "-c", text]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def test_the_two_commands_are_targets_of_the_makefile():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    printed = re.findall(r"^make (\w+)", "".join(text for page in PAGES for _, text, _ in blocks(page)), re.MULTILINE)
+    assert {"demo", "test"} <= set(printed)
+    for target in printed:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_every_printed_toml_is_a_config():
+    from polygym.train.config import RunConfig
+    from polygym.train.config_file import validate
+
+    for page in PAGES:
+        for language, text, _ in blocks(page):
+            if language == "toml":
+                validate(RunConfig, tomllib.loads(text), page)
+
+
+def test_the_configuration_page_tells_every_key_as_the_code_does():
+    from polygym.train import config
+
+    page = (ROOT / "docs/configuration.md").read_text("utf-8")
+    tables = {"env", "sampling", "eval", "learning_rate_factors"}
+    for section in (config.RunConfig, config.EnvConfig, config.SamplingConfig, config.EvalConfig, config.EvalEnvConfig):
+        for key, field in section.model_fields.items():
+            if key not in tables or section is config.EnvConfig:
+                assert re.search(rf"\| `{key}` \| .* \| {re.escape(field.description or '')} \|", page), key
+
+
+def test_links_inside_the_repository_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(((?!https?:)[^)#]+)", (ROOT / page).read_text("utf-8")):
+            assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
