@@ -39,7 +39,9 @@ def call_block(call: ToolCall) -> str:
     '<tool_call>\\n{"name": "add", "arguments": {"a": 1}}\\n</tool_call>'
     """
     if call.error is not None and call.raw:
-        return call.raw if "<tool_call>" in call.raw else f"<tool_call>\n{call.raw.strip()}\n</tool_call>"
+        opening = "" if "<tool_call>" in call.raw else "<tool_call>\n"
+        closing = "" if "</tool_call>" in call.raw else "\n</tool_call>"
+        return f"{opening}{call.raw.strip()}{closing}"
     written = json.dumps({"name": call.name, "arguments": dict(call.arguments)}, ensure_ascii=False)
     return f"<tool_call>\n{written}\n</tool_call>"
 

@@ -1,0 +1,192 @@
+"""The address of a model endpoint, and connections to it.
+
+The one idea: connections belong to an event loop and live as long as it does, so a policy can be used by one
+`asyncio.run` after another, and from several threads, and leaves nothing open. The key is read from the environment
+where it is needed and kept nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import orjson
+
+from polygym.errors import UsageError
+from polygym.policies.backoff import retry_after_seconds
+from polygym.policies.outcomes import Outcome, classify
+
+if TYPE_CHECKING:
+    import aiohttp
+
+OPENAI_URL = "https://api.openai.com/v1"
+CONNECT_SECONDS = 15.0
+LARGE_BODY_BYTES = 1 << 20
+"""From here on a body is sent in pieces, so that it does not hold up the other requests."""
+
+
+@dataclass(slots=True)
+class _Loop:
+    """What belongs to one event loop: a session, its owner that closes it, and the places at the endpoint."""
+
+    session: aiohttp.ClientSession
+    owner: AsyncGenerator[aiohttp.ClientSession, None]
+    places: asyncio.Semaphore
+
+
+class Endpoint:
+    """Sends bodies to `{base_url}/chat/completions` and says what came back.
+
+    Args:
+        base_url: default is the environment's `OPENAI_BASE_URL`, else OpenAI's own address if there is a key.
+        api_key_env: name of the environment variable that holds the key.
+        concurrency: places; each is for one request under way.
+
+    Raises:
+        UsageError: when the address is no http address, or there is none.
+    """
+
+    def __init__(self, base_url: str | None, api_key_env: str, concurrency: int) -> None:
+        self.api_key_env = api_key_env
+        self._url = f"{_base_url(base_url, api_key_env)}/chat/completions"
+        self._concurrency = concurrency
+        self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
+
+    @property
+    def address(self) -> str:
+        """The base URL as it may be shown: without a user and password in it."""
+        return _shown(self._url).removesuffix("/chat/completions")
+
+    @property
+    def is_openai(self) -> bool:
+        """Whether this is OpenAI's own service."""
+        return urlsplit(self._url).hostname == urlsplit(OPENAI_URL).hostname
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the environment holds a key."""
+        return bool(os.environ.get(self.api_key_env))
+
+    def redacted(self, text: str) -> str:
+        """`text` without the key, which servers like to quote."""
+        key = os.environ.get(self.api_key_env)
+        return text.replace(key, "***") if key else text
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Wait for a place, and hold it for a request with all its tries."""
+        async with (await self._loop()).places:
+            yield
+
+    async def post(self, body: bytes, seconds: float) -> tuple[Outcome, Any]:
+        """One try: what it means, and the decoded answer (None where there was none)."""
+        import aiohttp
+
+        session = (await self._loop()).session
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_SECONDS))
+        data = body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body)
+        try:
+            async with session.post(self._url, data=data, timeout=timeout, allow_redirects=False) as response:
+                answer = decode(await response.read())
+                retry_after = retry_after_seconds(response.headers) if response.status != 200 else None
+                return classify(response.status, answer, retry_after), answer
+        except (aiohttp.InvalidURL, aiohttp.ClientSSLError) as error:
+            return Outcome("fail", "connection", _words(error)), None
+        except aiohttp.ConnectionTimeoutError:
+            return Outcome("retry", "connection", f"no connection within {timeout.sock_connect:.3g} s"), None
+        except TimeoutError:
+            return Outcome("retry", "timeout", f"no answer within {seconds:.3g} s"), None
+        except (aiohttp.ClientError, OSError) as error:
+            return Outcome("retry", "connection", _words(error)), None
+
+    async def close(self) -> None:
+        """Close the running loop's connections. Those of other loops close when their loops end."""
+        state = self._loops.get(asyncio.get_running_loop())
+        if state is not None:
+            await state.owner.aclose()
+
+    async def _loop(self) -> _Loop:
+        loop = asyncio.get_running_loop()
+        state = self._loops.get(loop)
+        if state is None:
+            # asyncio.run closes the generators that are left when it ends, and so the session inside its own loop.
+            owner = self._sessions()
+            state = self._loops[loop] = _Loop(await anext(owner), owner, asyncio.Semaphore(self._concurrency))
+        return state
+
+    async def _sessions(self) -> AsyncGenerator[aiohttp.ClientSession, None]:
+        import aiohttp
+
+        headers = {"Content-Type": "application/json", "User-Agent": "polygym"}
+        if key := os.environ.get(self.api_key_env):
+            headers["Authorization"] = f"Bearer {key}"
+        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
+        session = aiohttp.ClientSession(headers=headers, connector=connector, proxy=_proxy(self._url))
+        try:
+            yield session
+        finally:
+            self._loops.pop(asyncio.get_running_loop(), None)
+            await session.close()
+
+
+def encode(fields: Mapping[str, Any]) -> bytes:
+    """A request's JSON."""
+    try:
+        return orjson.dumps(fields)
+    except TypeError:  # an integer beyond 64 bits, or half of a surrogate pair
+        return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def decode(data: bytes) -> Any:
+    """The JSON of a body, or its text where it is none."""
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        text = data.decode("utf-8", "replace")
+    try:
+        value = json.loads(text)  # NaN, Infinity and escapes of half a surrogate pair, which Python servers write
+    except (ValueError, RecursionError):
+        return text
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _shown(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _base_url(base_url: str | None, api_key_env: str) -> str:
+    given = base_url if base_url is not None else os.environ.get("OPENAI_BASE_URL")
+    if not given:
+        if base_url is None and os.environ.get(api_key_env):
+            return OPENAI_URL
+        raise UsageError(
+            "no model endpoint is known: set OPENAI_BASE_URL (such as http://localhost:8000/v1), "
+            f"or {api_key_env} for {OPENAI_URL}"
+        )
+    url = given.strip().rstrip("/").removesuffix("/chat/completions")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"base_url={_shown(given)!r} is no http address; give one like http://localhost:8000/v1")
+    return url
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that the environment names for `url`; never one for this machine itself."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host == "localhost" or host.startswith("127.") or host == "::1" or proxy_bypass(host):
+        return None
+    return getproxies().get(parts.scheme)
