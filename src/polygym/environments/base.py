@@ -12,7 +12,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from polygym.environments.dataset import build_tasks, check_disjoint, read_dataset, read_few_shot, split_tasks
+from polygym.environments.dataset import (
+    build_tasks,
+    check_disjoint,
+    number_after,
+    read_dataset,
+    read_few_shot,
+    split_tasks,
+)
 from polygym.environments.hooks import marked
 from polygym.environments.names import check_names
 from polygym.errors import UsageError, nearest
@@ -22,7 +29,7 @@ from polygym.rollout import Task
 from polygym.seeds import check_seed
 
 Split = Literal["train", "held_out"]
-SPLITS = ("train", "held_out")
+SPLITS: tuple[Split, ...] = ("train", "held_out")
 State = dict[str, Any]
 """What one episode knows: `task`, `answer`, `info`, `prompt`, `messages` (all so far), `turn` (answers so far), `seed`,
 `metrics` (numbers for the record), and whatever the hooks put there."""
@@ -133,7 +140,8 @@ class Environment:
         return clone
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(name={self.name!r}, train={len(self.tasks('train'))}, held_out={len(self.tasks('held_out'))})"
+        train, held_out = (len(self.tasks(split)) for split in SPLITS)
+        return f"{type(self).__name__}(name={self.name!r}, train={train}, held_out={held_out})"
 
     # Construction.
 
@@ -143,7 +151,9 @@ class Environment:
         self.cleanups = marked(self, "cleanup")
         rubric = self._rubric if self._rubric is not None else Rubric(parser=self.parser)
         if not isinstance(rubric, Rubric):
-            raise UsageError(f"rubric must be a Rubric, got {type(rubric).__name__}: write rubric=Rubric([your_function])")
+            raise UsageError(
+                f"rubric must be a Rubric, got {type(rubric).__name__}: write rubric=Rubric([your_function])"
+            )
         method = getattr(self, "reward", None)
         self.rubric = rubric.including(method) if callable(method) else rubric
         if not any(self.rubric.weights.values()):
@@ -154,19 +164,21 @@ class Environment:
 
     def _read_tasks(self, dataset: Any, eval_dataset: Any, held_out: float, seed: int) -> dict[str, list[Task]]:
         if dataset is None:
-            raise UsageError(f"environment {self.name!r} has no dataset; give dataset=[{{'question': ..., 'answer': ...}}]")
+            raise UsageError(
+                f"environment {self.name!r} has no dataset; give dataset=[{{'question': ..., 'answer': ...}}]"
+            )
         tasks = build_tasks(read_dataset(dataset), self.name)
         if eval_dataset is None:
             train, kept = split_tasks(tasks, held_out, seed)
         else:
             train = tasks
-            kept = build_tasks(read_dataset(eval_dataset, "eval_dataset"), self.name, first_id=len(tasks))
+            kept = number_after(build_tasks(read_dataset(eval_dataset, "eval_dataset"), self.name), tasks)
             check_disjoint(train, kept, self.name)
         for task in (*train, *kept):
             if self.system_prompt and any(message.role == "system" for message in task.prompt):
                 raise UsageError(
-                    f"task {task.id!r} of environment {self.name!r} brings a system message and system_prompt is given too; "
-                    "leave one out"
+                    f"task {task.id!r} of environment {self.name!r} brings a system message and system_prompt is "
+                    "given too; leave one out"
                 )
         return {"train": train, "held_out": kept}
 

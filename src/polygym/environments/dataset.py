@@ -14,79 +14,79 @@ from typing import Any
 
 from polygym.errors import UsageError, nearest
 from polygym.messages import Message, as_messages
-from polygym.rollout import Task, TaskId
+from polygym.rollout import Task
+from polygym.rows import assign_ids, read_rows
 
 ROW_KEYS = ("id", "question", "prompt", "answer", "info")
 
 
 def read_dataset(source: Any, what: str = "dataset") -> list[dict[str, Any]]:
-    """Rows of a list of dicts, a JSONL path, a Hugging Face dataset, or a zero-argument function that builds one of them.
+    """Rows, each with an `id`, of a list of dicts, a JSONL path, a Hugging Face dataset, or a function that builds one.
+
+    A row without an id gets its position.
 
     Raises:
-        UsageError: when it is none of these or empty.
+        UsageError: when it is none of these, empty, or a row or an id is not what it must be.
     """
     if callable(source):
         source = source()
     if isinstance(source, (str, Path)):
-        # Reading files is the business of the row reader; it names the line of what is wrong.
-        from polygym.rows import read_rows
-
-        rows = read_rows(Path(source))
-    elif isinstance(source, Mapping):
+        return read_rows(source)
+    if isinstance(source, Mapping):
         splits = ", ".join(map(repr, source)) or "(none)"
-        raise UsageError(f"{what} is a mapping with keys {splits}, not rows; pass one of its splits, or a list of dicts")
-    elif isinstance(source, Iterable) and not isinstance(source, bytes):
-        rows = list(source)
-    else:
+        raise UsageError(
+            f"{what} is a mapping with keys {splits}, not rows; pass one of its splits, or a list of dicts"
+        )
+    if not isinstance(source, Iterable) or isinstance(source, bytes):
         raise UsageError(
             f"{what} is a {type(source).__name__}; give a list of dicts, a JSONL path, a Hugging Face dataset, "
             "or a function without arguments that builds one"
         )
-    for position, row in enumerate(rows):
+    rows = []
+    for position, row in enumerate(source):
         if not isinstance(row, Mapping):
             raise UsageError(f"row {position} of {what} must be a dict, got {type(row).__name__}: {row!r:.80}")
-    if not rows:
-        raise UsageError(f"{what} is empty; give at least one row")
-    return [dict(row) for row in rows]
+        # Tables (Hugging Face, Parquet) fill what a row lacks with None.
+        rows.append({key: value for key, value in row.items() if value is not None})
+    return assign_ids(rows, name=what)
 
 
-def build_tasks(rows: Sequence[Mapping[str, Any]], environment: str, *, first_id: int = 0) -> list[Task]:
-    """One task for each row; a row without an id gets its position plus `first_id`.
+def build_tasks(rows: Sequence[Mapping[str, Any]], environment: str) -> list[Task]:
+    """One task for each row of `read_dataset`.
 
     Raises:
-        UsageError: for unknown keys, a missing or doubled question, a bad or repeated id.
+        UsageError: for unknown keys, or a missing or doubled question.
     """
-    tasks = []
-    seen: dict[tuple[bool, TaskId], int] = {}
-    for position, row in enumerate(rows):
-        where = f"row {position} of environment {environment!r}"
-        task = _build_task(row, environment, first_id + position, where)
-        first = seen.setdefault((isinstance(task.id, str), task.id), position)
-        if first != position:
-            raise UsageError(f"{where}: id {task.id!r} is already the id of row {first}; ids must be unique")
-        tasks.append(task)
-    return tasks
+    return [_build_task(row, environment, f"row {i} of environment {environment!r}") for i, row in enumerate(rows)]
 
 
-def _build_task(row: Mapping[str, Any], environment: str, default_id: int, where: str) -> Task:
+def _build_task(row: Mapping[str, Any], environment: str, where: str) -> Task:
     for key in row:
         if key not in ROW_KEYS:
-            raise UsageError(f"{where}: key {key!r} is unknown; put extra things under 'info'; {nearest(key, ROW_KEYS)}")
-    # Tables (Hugging Face, Parquet) fill what a row lacks with None.
+            hint = nearest(key, ROW_KEYS)
+            raise UsageError(f"{where}: key {key!r} is unknown; put extra things under 'info'; {hint}")
     question, prompt, info = row.get("question"), row.get("prompt"), row.get("info")
     if (question is None) == (prompt is None):
         raise UsageError(f"{where} must have exactly one of 'question' (text) and 'prompt' (text or messages)")
     if question is not None and not isinstance(question, str):
         raise UsageError(f"{where}: question must be text, got {type(question).__name__}: {question!r:.80}")
-    task_id = default_id if row.get("id") is None else row["id"]
-    if isinstance(task_id, bool) or not isinstance(task_id, (int, str)):
-        raise UsageError(f"{where}: id {task_id!r} is a {type(task_id).__name__}; give an integer or text")
     if info is not None and not isinstance(info, Mapping):
         raise UsageError(f"{where}: info must be a dict, got {type(info).__name__}: {info!r:.80}")
-    messages = as_messages(question if prompt is None else prompt)
-    if not messages:
-        raise UsageError(f"{where}: prompt has no messages")
-    return Task(environment, task_id, tuple(messages), row.get("answer"), dict(info or {}))
+    try:
+        messages = as_messages(prompt or "" if question is None else question)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
+    if not any(message.content or message.tool_calls for message in messages):
+        raise UsageError(f"{where}: the {'prompt' if question is None else 'question'} is empty")
+    return Task(environment, row["id"], tuple(messages), row.get("answer"), dict(info or {}))
+
+
+def number_after(tasks: Sequence[Task], others: Sequence[Task]) -> list[Task]:
+    """`tasks` with new ids where theirs only number them (0, 1, 2, ...): they go on after the largest of `others`."""
+    if [task.id for task in tasks] != list(range(len(tasks))):
+        return list(tasks)
+    start = 1 + max((task.id for task in others if isinstance(task.id, int)), default=-1)
+    return [Task(task.environment, start + i, task.prompt, task.answer, task.info) for i, task in enumerate(tasks)]
 
 
 def content_key(task: Task) -> str:
@@ -123,10 +123,10 @@ def check_disjoint(train: Sequence[Task], held_out: Sequence[Task], environment:
     Raises:
         UsageError: names the first pair that is shared.
     """
-    ids = {(isinstance(task.id, str), task.id) for task in train}
+    ids = {task.id for task in train}
     contents = {content_key(task): task for task in train}
     for task in held_out:
-        if (isinstance(task.id, str), task.id) in ids:
+        if task.id in ids:
             raise UsageError(
                 f"environment {environment!r}: id {task.id!r} is in dataset and in eval_dataset; an id names one task: "
                 "leave ids out or make them unique"
@@ -151,8 +151,12 @@ def read_few_shot(examples: Iterable[Any] | None) -> list[Message]:
     for example in examples or ():
         if isinstance(example, (Message, Mapping)):
             messages += as_messages([example])
-        elif isinstance(example, (tuple, list)) and len(example) == 2 and all(isinstance(text, str) for text in example):
+        elif (
+            isinstance(example, (tuple, list)) and len(example) == 2 and all(isinstance(text, str) for text in example)
+        ):
             messages += [Message("user", example[0]), Message("assistant", example[1])]
         else:
-            raise UsageError(f"few_shot example {example!r:.80} must be a (question, answer) pair of texts, or a message")
+            raise UsageError(
+                f"few_shot example {example!r:.80} must be a (question, answer) pair of texts, or a message"
+            )
     return messages

@@ -11,7 +11,8 @@ import textwrap
 
 _GOOGLE = re.compile(r"^(Args|Arguments|Parameters|Params):\s*$")
 _SECTION = re.compile(
-    r"^(Args|Arguments|Parameters|Params|Returns?|Yields?|Raises|Examples?|Notes?|References|See Also|Warnings?|Attributes):?\s*$"
+    r"^(Args|Arguments|Parameters|Params|Returns?|Yields?|Raises|Examples?|Notes?|References|See Also|Warnings?"
+    r"|Attributes):?\s*$"
 )
 _RULE = re.compile(r"^-{3,}\s*$")
 _SPHINX = re.compile(r"^:(?:param|parameter|arg|argument)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)$")
@@ -23,7 +24,7 @@ _NUMPY_ENTRY = re.compile(r"^\*{0,2}(\w+(?:\s*,\s*\w+)*)\s*(?::.*)?$")
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     """(description, {parameter: what it says}) of a docstring as `inspect.getdoc` returns it.
 
-    >>> read_docstring("Add.\\n\\nArgs:\\n    a (int): first\\n        number\\n    b: second\\n\\nReturns:\\n    the sum")
+    >>> read_docstring("Add.\\n\\nArgs:\\n    a (int): first\\n        number\\n    b: second\\n\\nReturns:\\n    sum")
     ('Add.', {'a': 'first number', 'b': 'second'})
     """
     lines = text.splitlines()
@@ -35,7 +36,7 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
         elif _is_numpy(lines, i) and lines[i].strip().startswith(("Param", "Arg")):
             described.update(_numpy(_until_section(lines, i + 2)))
         elif match := _SPHINX.match(lines[i]):
-            described[match[1]] = " ".join([match[2].strip(), *(line.strip() for line in _indented(lines, i + 1))]).strip()
+            described[match[1]] = " ".join(line.strip() for line in (match[2], *_indented(lines, i + 1))).strip()
     return "\n".join(lines[:start]).strip(), {name: text for name, text in described.items() if text}
 
 

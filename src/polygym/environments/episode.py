@@ -20,8 +20,8 @@ from time import perf_counter
 from typing import Any
 
 from polygym.environments.base import Environment, State
-from polygym.messages import Message, as_messages
 from polygym.errors import PolicyError
+from polygym.messages import Message, as_messages
 from polygym.policies.base import Policy, Request, Sampling
 from polygym.rewards.rubric import BadRewardError
 from polygym.rollout import Cause, Rollout, Task
@@ -89,8 +89,17 @@ class _Episode:
     """What one episode holds while it is under way."""
 
     __slots__ = (
-        "environment", "task", "policy", "rollout", "sampling", "max_turns", "state", "messages",
-        "policy_seconds", "environment_seconds", "grading_seconds",
+        "environment",
+        "environment_seconds",
+        "grading_seconds",
+        "max_turns",
+        "messages",
+        "policy",
+        "policy_seconds",
+        "rollout",
+        "sampling",
+        "state",
+        "task",
     )  # fmt: skip
 
     def __init__(
@@ -121,12 +130,17 @@ class _Episode:
         if reason := await self._stopped():
             return reason
         rollout, state, environment = self.rollout, self.state, self.environment
-        wants_task = self.task if self.policy.wants_task else None
+        shown = self.task if self.policy.wants_task else None
         previous = None
         while True:
             number = len(rollout.turns)
             request = Request(
-                list(self.messages), environment.tools, self.sampling, derive_seed(rollout.seed, number), previous, wants_task
+                list(self.messages),
+                environment.tools,
+                self.sampling,
+                derive_seed(rollout.seed, number),
+                previous,
+                shown,
             )
             started = perf_counter()
             try:
@@ -140,7 +154,9 @@ class _Episode:
             if turn.finish_reason == "context":
                 rollout.truncated = True
                 if not rollout.turns:
-                    raise _Failure("context", "the prompt does not fit the policy's context; shorten it or raise the limit")
+                    raise _Failure(
+                        "context", "the prompt does not fit the policy's context; shorten it or raise the limit"
+                    )
                 return "context"
             previous = turn
             rollout.turns.append(turn)
@@ -199,7 +215,8 @@ class _Episode:
         if returned is not None:
             if not isinstance(returned, dict):
                 raise _Failure(
-                    "environment", f"setup_state must return the state or None, got {type(returned).__name__}: {returned!r:.80}"
+                    "environment",
+                    f"setup_state must return the state or None, got {type(returned).__name__}: {returned!r:.80}",
                 )
             self.state = state = returned
         # `state["prompt"]` may have been changed by the hook: that is how a prompt is made anew for each episode.
@@ -208,7 +225,12 @@ class _Episode:
     async def _reply(self) -> bool:
         """Let the environment answer; whether it said anything."""
         returned = await self._ask("env_response", self.environment.env_response, list(self.messages), self.state)
-        if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict) and "role" not in returned[1]:
+        if (
+            isinstance(returned, tuple)
+            and len(returned) == 2
+            and isinstance(returned[1], dict)
+            and "role" not in returned[1]
+        ):
             returned, self.state = returned
         if not returned:
             return False

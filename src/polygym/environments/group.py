@@ -84,7 +84,9 @@ class EnvGroup(Environment):
         """The leaf that a task belongs to."""
         leaf = self._leaves.get(task.environment)
         if leaf is None:
-            raise UsageError(f"task {task.id!r} belongs to {task.environment!r}; {nearest(task.environment, self._leaves)}")
+            raise UsageError(
+                f"task {task.id!r} belongs to {task.environment!r}; {nearest(task.environment, self._leaves)}"
+            )
         return leaf
 
     def prompt(self, task: Task) -> list[Message]:

@@ -68,7 +68,8 @@ def check_names(names: Sequence[object]) -> None:
 def _check_name(name: object, position: int) -> None:
     if not isinstance(name, str) or not name or len(name) > MAX_LENGTH:
         raise EnvironmentNameError(
-            f"environment name {name!r:.150} (position {position}) must be text of 1 to {MAX_LENGTH} characters", "bad_name"
+            f"environment name {name!r:.150} (position {position}) must be text of 1 to {MAX_LENGTH} characters",
+            "bad_name",
         )
     for part in name.split("/"):
         if not _PART.fullmatch(part):

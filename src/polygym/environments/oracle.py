@@ -72,7 +72,7 @@ class OraclePolicy(Policy):
             messages = demonstration(self.environment, task)
             if messages is None:
                 raise PolicyError(
-                    f"environment {task.environment!r} has no demonstration of task {task.id!r}; define demonstrate(task)",
+                    f"task {task.id!r} of {task.environment!r} has no demonstration; define demonstrate(task)",
                     kind="oracle",
                 )
             self._shown[key] = [message for message in messages if message.role == "assistant"]

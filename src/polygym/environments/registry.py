@@ -26,14 +26,14 @@ ENTRY_POINTS = "polygym.environments"
 LOADER = "load_environment"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EnvironmentEntry:
     """What is known of an environment without importing it."""
 
     id: str
     source: str
     target: str
-    summary: str
+    description: str
 
     def to_dict(self) -> dict[str, str]:
         """The entry as data."""
@@ -122,12 +122,12 @@ def _recipes() -> list[EnvironmentEntry]:
 
 
 def _summary(folder: Path) -> str:
-    """First line of the docstring of the recipe's module, read without running it."""
+    """First line of the docstring of the recipe's module, without the recipe's name; read without running it."""
     for file in (folder / f"{folder.name}.py", folder / "__init__.py"):
         if file.is_file():
             docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
             if docstring:
-                return docstring.splitlines()[0]
+                return docstring.splitlines()[0].removeprefix(f"{folder.name}: ")
     return ""
 
 
@@ -137,7 +137,9 @@ def _entry_points() -> list[EnvironmentEntry]:
         target = point.value if ":" in point.value else f"{point.value}:{LOADER}"
         distribution = point.dist
         summary = (distribution.metadata["Summary"] or "") if distribution is not None else ""
-        found.append(EnvironmentEntry(point.name, distribution.name if distribution else "entry point", target, summary))
+        found.append(
+            EnvironmentEntry(point.name, distribution.name if distribution else "entry point", target, summary)
+        )
     return found
 
 
@@ -157,8 +159,10 @@ def _from_target(target: str) -> Callable[..., Any]:
 def _from_path(path: Path) -> Callable[..., Any]:
     file = path / f"{path.resolve().name}.py" if path.is_dir() else path
     if not file.is_file():
-        raise UsageError(f"folder {str(path)!r} has no {file.name}; give the file, or a folder that holds a file of its name")
-    name = f"polygym_path_{abs(hash(str(file.resolve())))}_{file.stem}"
+        raise UsageError(
+            f"folder {str(path)!r} has no {file.name}; give the file, or a folder that holds a file of its name"
+        )
+    name = f"polygym_path_{abs(hash(file.resolve()))}_{file.stem}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, file)
         if spec is None or spec.loader is None:
@@ -178,4 +182,4 @@ def _loader_of(module: Any, name: str, target: str) -> Callable[..., Any]:
     if not callable(loader):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise UsageError(f"environment {target!r}: its module has no function {name!r}; {nearest(name, functions)}")
-    return loader  # type: ignore[no-any-return]
+    return loader

@@ -14,7 +14,8 @@ class SingleTurnEnv(Environment):
 
     >>> from polygym.rewards.rubric import Rubric
     >>> def exact(completion, answer): return completion == answer
-    >>> SingleTurnEnv([{"question": "1+1?", "answer": "2"}, {"question": "1+2?", "answer": "3"}], rubric=Rubric([exact]))
+    >>> rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+2?", "answer": "3"}]
+    >>> SingleTurnEnv(rows, rubric=Rubric([exact]))
     SingleTurnEnv(name='single_turn', train=1, held_out=1)
 
     Arguments are those of `Environment`; `max_turns` is 1.

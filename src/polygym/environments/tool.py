@@ -91,7 +91,10 @@ class ToolEnv(MultiTurnEnv):
         try:
             return _as_text(await self._run(tool, arguments)), False
         except Overrun:
-            return f"Error: {call.name} did not return within {self.tool_timeout_seconds:g} seconds and was given up", True
+            return (
+                f"Error: {call.name} did not return within {self.tool_timeout_seconds:g} seconds and was given up",
+                True,
+            )
         except (Exception, SystemExit) as error:
             return f"Error: {call.name} raised {type(error).__name__}: {error}", True
 

@@ -57,11 +57,15 @@ def tool_from_function(function: Callable[..., Any]) -> Tool:
     target = function if inspect.isroutine(function) else type(function).__call__
     name = getattr(function, "__name__", None) or type(function).__name__
     if not _NAME.fullmatch(name):
-        raise UsageError(f"tool name {name!r} is not allowed; write the tool as a `def` with a name of letters, digits and '_'")
+        raise UsageError(
+            f"tool name {name!r} is not allowed; write the tool as a `def` with a name of letters, digits and '_'"
+        )
     try:
         hints = typing.get_type_hints(target, include_extras=True)
     except (NameError, TypeError) as error:
-        raise UsageError(f"tool {name!r}: its type hints cannot be read ({error}); use types that its module can see") from error
+        raise UsageError(
+            f"tool {name!r}: its type hints cannot be read ({error}); use types that its module can see"
+        ) from error
     description, described = read_docstring(inspect.getdoc(function) or "")
     properties: dict[str, Any] = {}
     required: list[str] = []
@@ -73,8 +77,8 @@ def tool_from_function(function: Callable[..., Any]) -> Tool:
             continue
         if parameter.name not in hints:
             raise UsageError(
-                f"tool {name!r}: parameter {parameter.name!r} has no type hint; write `{parameter.name}: str` or another of: "
-                f"{_SUPPORTED}"
+                f"tool {name!r}: parameter {parameter.name!r} has no type hint; write `{parameter.name}: str`, "
+                f"or another of: {_SUPPORTED}"
             )
         schema = json_schema(hints[parameter.name], f"tool {name!r}: parameter {parameter.name!r}")
         if parameter.name in described:
@@ -147,7 +151,9 @@ def _check_kind(name: str, parameter: inspect.Parameter) -> None:
             "or use one `list[...]` or `dict[str, ...]`"
         )
     if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise UsageError(f"tool {name!r}: parameter {parameter.name!r} is positional only, but tools are called by name; drop the '/'")
+        raise UsageError(
+            f"tool {name!r}: parameter {parameter.name!r} is positional only; tools are called by name: drop the '/'"
+        )
 
 
 def _is_json(value: Any) -> bool:

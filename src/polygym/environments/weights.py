@@ -1,6 +1,7 @@
 """Weights of environments: what people write becomes shares that sum to 1.
 
-The one idea: an environment counts as much as its weight says, whatever the size of its dataset; unset weights are equal.
+The one idea: an environment counts as much as its weight says, whatever the size of its dataset; weights that are not
+given are equal.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ def normalize_weights(weights: Sequence[float] | None, counts: Sequence[int]) ->
     values = [_check(weight, position) for position, weight in enumerate(weights)]
     largest = max(values, default=0.0)
     if largest == 0:
-        raise WeightError(f"weights={list(weights)} are all 0, which switches every environment off; raise one", "all_zero")
+        raise WeightError(
+            f"weights={list(weights)} are all 0, which switches every environment off; raise one", "all_zero"
+        )
     for position, (value, count) in enumerate(zip(values, counts, strict=True)):
         if value > 0 and count < 1:
             raise WeightError(
-                f"environment at position {position} has weight {value} but no rows; give it rows or weight 0", "empty_dataset"
+                f"environment at position {position} has weight {value} but no rows; give it rows or weight 0",
+                "empty_dataset",
             )
     # Scaled by the largest first: the sum of huge weights overflows, and that of tiny ones loses all its digits.
     scaled = [value / largest for value in values]
@@ -59,7 +63,9 @@ def _check(weight: object, position: int) -> float:
     """The weight as a float, if it is a finite number of at least 0."""
     allowed = "a weight is a finite number of at least 0 (0 switches the environment off)"
     if isinstance(weight, bool) or not isinstance(weight, (int, float)):
-        raise WeightError(f"weight {weight!r} (position {position}) is a {type(weight).__name__}; {allowed}", "bad_weight")
+        raise WeightError(
+            f"weight {weight!r} (position {position}) is a {type(weight).__name__}; {allowed}", "bad_weight"
+        )
     try:
         value = float(weight)
     except OverflowError:

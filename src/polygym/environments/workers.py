@@ -30,7 +30,7 @@ class Overrun(Exception):
 class _Job:
     """One call, its outcome, and who waits for it."""
 
-    __slots__ = ("function", "arguments", "value", "error", "done", "lock", "notify", "finished")
+    __slots__ = ("arguments", "done", "error", "finished", "function", "lock", "notify", "value")
 
     def __init__(self, function: Callable[..., Any], arguments: dict[str, Any]) -> None:
         self.function = function

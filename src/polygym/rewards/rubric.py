@@ -20,13 +20,13 @@ from polygym.errors import GraderError, UsageError, nearest
 from polygym.rollout import Cause
 
 ARGUMENTS = ("completion", "messages", "answer", "info", "state", "task", "parser")
-"""What a reward function may ask for, by parameter name. `completion` is the text of the policy's turns joined by newlines."""
+"""What a reward function may ask for by parameter name; `completion` is the text of the policy's turns, a line each."""
 
 RewardFunction = Callable[..., Any]
 
 
 class RubricError(UsageError):
-    """Reward functions and weights that do not fit. `code` names what is wrong (`missing_weight`, `bad_weight`, ...)."""
+    """Reward functions and weights that do not fit; `code` names the fault (`missing_weight`, `bad_weight`, ...)."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -84,7 +84,8 @@ class Rubric:
         functions = list(funcs or ())
         if weights is not None and len(weights) != len(functions):
             raise RubricError(
-                f"{len(weights)} weights were given for {len(functions)} reward functions; give one for each", "length_mismatch"
+                f"{len(weights)} weights were given for {len(functions)} reward functions; give one for each",
+                "length_mismatch",
             )
         self.parser = parser
         self._judges: list[_Judge] = []
@@ -195,7 +196,7 @@ def as_reward(value: Any, name: str) -> float | None:
     """
     kind = type(value)
     if kind is float or value is None:
-        return value  # type: ignore[no-any-return]
+        return value
     if isinstance(value, numbers.Real):
         try:
             return float(value)
@@ -205,7 +206,8 @@ def as_reward(value: Any, name: str) -> float | None:
     if getattr(value, "shape", None) == () and callable(getattr(value, "item", None)):
         return as_reward(value.item(), name)
     raise BadRewardError(
-        f"reward function {name!r} returned {value!r:.80} ({kind.__name__}); it must return a number, or None for unscored"
+        f"reward function {name!r} returned {value!r:.80} ({kind.__name__}); "
+        "it must return a number, or None for unscored"
     )
 
 
@@ -228,7 +230,9 @@ async def _ask(judge: _Judge, arguments: dict[str, Any]) -> tuple[float | None, 
 
 def _name(function: RewardFunction) -> str:
     if not callable(function):
-        raise RubricError(f"a reward function must be callable, got {type(function).__name__}: {function!r:.80}", "not_callable")
+        raise RubricError(
+            f"a reward function must be callable, got {type(function).__name__}: {function!r:.80}", "not_callable"
+        )
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
