@@ -299,7 +299,7 @@ def _whole_rows(data: bytes) -> tuple[list[tuple[int, Row]], int]:
     return rows, keep_bytes
 
 
-def read_log(path: str | Path) -> list[Row]:
+def scan_lines(path: str | Path) -> list[Row]:
     """The rows of a file that we append to, without a torn tail; none if there is no such file."""
     try:
         data = Path(path).read_bytes()
@@ -322,7 +322,7 @@ def cut_torn_tail(path: str | Path) -> int:
 
 
 def append(path: str | Path, *rows: Mapping[str, Any]) -> None:
-    """Adds `rows` to the end of `path` in one write. Readers skip a line that a kill has torn (`read_log`)."""
+    """Adds `rows` to the end of `path` in one write. Readers skip a line that a kill has torn (`scan_lines`)."""
     with open(path, "ab") as file:
         file.write(b"".join(map(dump_row, rows)))
 
@@ -357,8 +357,24 @@ def dump_row(row: Mapping[str, Any]) -> bytes:
 
 
 def dump_document(document: Mapping[str, Any]) -> bytes:
-    """`document` as indented JSON for people to read, by the same rules as `dump_row`."""
-    return json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, indent=2).encode() + b"\n"
+    """`document` as JSON for people to read, by the same rules as `dump_row`: a key a line, lists on one line.
+
+    >>> print(dump_document({"a": {"b": [1, 2]}}).decode(), end="")
+    {
+      "a": {
+        "b": [1, 2]
+      }
+    }
+    """
+    return _indented(_plain(document), "\n").encode() + b"\n"
+
+
+def _indented(value: Any, newline: str) -> str:
+    if not isinstance(value, dict) or not value:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    inner = newline + "  "
+    items = (f"{json.dumps(key, ensure_ascii=False)}: {_indented(item, inner)}" for key, item in value.items())
+    return "{" + inner + f",{inner}".join(items) + newline + "}"
 
 
 def _plain(value: Any) -> Any:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from polygym.errors import UsageError, nearest
 
 Reward = float | None
-RewardsByTask = Mapping[Hashable, Sequence[Reward]]
+RewardsByTask = Mapping[Any, Sequence[Reward]]
 Array = NDArray[np.float64]
 
 RESAMPLES = 2000

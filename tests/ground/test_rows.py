@@ -139,7 +139,7 @@ def test_a_torn_tail_is_cut_even_inside_a_character(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     whole = '{"a":"é"}\n'.encode()
     path.write_bytes(whole + '{"a":"é'.encode()[:-1])
-    assert rows.read_log(path) == [{"a": "é"}]
+    assert rows.scan_lines(path) == [{"a": "é"}]
     assert rows.cut_torn_tail(path) == 7
     assert path.read_bytes() == whole
     assert rows.cut_torn_tail(path) == rows.cut_torn_tail(tmp_path / "none") == 0

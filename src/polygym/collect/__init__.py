@@ -1,0 +1,1 @@
+"""Many episodes: concurrency, timeouts, retries, the rollout store, evaluation and its results."""

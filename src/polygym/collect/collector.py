@@ -1,0 +1,171 @@
+"""Collector: many episodes at once.
+
+The one idea: a fixed number of workers take assignments from one line. A rollout that fails is a rollout with a cause,
+so no environment can stop another; a wrong reward function, or a cancellation, stops all and keeps what has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from polygym.collect.progress import Progress
+from polygym.environments.base import Environment
+from polygym.environments.episode import play
+from polygym.errors import UsageError
+from polygym.policies.base import Policy, Sampling
+from polygym.rollout import Cause, Rollout, Task
+from polygym.seeds import derive_seed
+
+DEFAULT_CONCURRENCY = 128
+
+# A policy that answers at once never gives the event loop a turn: each worker does, after so many rollouts, for timers
+# and Ctrl-C. After every rollout would be too often: a batching policy would then see the episodes start out of step.
+_ROLLOUTS_BETWEEN_YIELDS = 16
+
+
+@dataclass(slots=True)
+class Assignment:
+    """One rollout to be played. `environment` is a leaf; limits of None are the environment's and the collector's."""
+
+    environment: Environment
+    task: Task
+    group_id: str
+    rollout_index: int
+    seed: int
+    sampling: Sampling
+    step: int | None = None
+    max_turns: int | None = None
+    timeout_seconds: float | None = None
+
+
+def assign_group(
+    environment: Environment,
+    task: Task,
+    rollouts: int,
+    *,
+    seed: int,
+    sampling: Sampling,
+    max_turns: int | None = None,
+    timeout_seconds: float | None = None,
+) -> list[Assignment]:
+    """The assignments of one task. The seed of each is named by (seed, environment, task, rollout)."""
+    group_id = f"{task.environment}/{task.id!r}"  # repr keeps the ids 1 and "1" apart
+    return [
+        Assignment(
+            environment,
+            task,
+            group_id,
+            index,
+            derive_seed(seed, task.environment, task.id, index),
+            sampling,
+            max_turns=max_turns,
+            timeout_seconds=timeout_seconds,
+        )
+        for index in range(rollouts)
+    ]
+
+
+class Collector:
+    """Plays assignments with one policy.
+
+    Args:
+        policy: who answers.
+        concurrency: episodes under way at a time.
+        timeout_seconds: of one rollout, where its assignment gives none; None for no limit.
+        progress: who is told that a rollout has ended.
+        on_rollout: called with each rollout as it ends, in the order in which they end: the place to save it.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        timeout_seconds: float | None = None,
+        progress: Progress | None = None,
+        on_rollout: Callable[[Rollout], None] | None = None,
+    ) -> None:
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+            raise UsageError(f"concurrency={concurrency!r} must be an integer of at least 1")
+        if timeout_seconds is not None and not timeout_seconds > 0:
+            raise UsageError(f"timeout={timeout_seconds!r} must be more than 0 seconds, or None for no limit")
+        self.policy = policy
+        self.concurrency = concurrency
+        self.timeout_seconds = timeout_seconds
+        self.progress = progress or Progress()
+        self.on_rollout = on_rollout
+
+    async def collect(self, assignments: Iterable[Assignment]) -> list[Rollout]:
+        """The rollouts of `assignments`, in their order.
+
+        When it is cancelled or a reward turns out to be no number, episodes under way are cancelled and the error goes
+        on; `on_rollout` has then seen every rollout that had ended.
+
+        Raises:
+            BadRewardError: at the first reward that is no number.
+        """
+        waiting = list(assignments)
+        rollouts: list[Rollout | None] = [None] * len(waiting)
+        self.progress.start(Counter(assignment.task.environment for assignment in waiting))
+        line = iter(enumerate(waiting))
+        workers = [asyncio.create_task(self._work(line, rollouts)) for _ in range(min(self.concurrency, len(waiting)))]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            self.progress.finish()
+        return [rollout for rollout in rollouts if rollout is not None]
+
+    async def _work(self, line: Iterator[tuple[int, Assignment]], rollouts: list[Rollout | None]) -> None:
+        """Play the next assignment in line until there is none."""
+        for played, (position, assignment) in enumerate(line, start=1):
+            rollouts[position] = rollout = await self._play(assignment)
+            if self.on_rollout is not None:
+                self.on_rollout(rollout)
+            self.progress.rollout(rollout)
+            if played % _ROLLOUTS_BETWEEN_YIELDS == 0:
+                await asyncio.sleep(0)
+
+    async def _play(self, assignment: Assignment) -> Rollout:
+        timeout_seconds = assignment.timeout_seconds or self.timeout_seconds
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(timeout_seconds) as deadline:
+                return await play(
+                    assignment.environment,
+                    assignment.task,
+                    self.policy,
+                    sampling=assignment.sampling,
+                    seed=assignment.seed,
+                    group_id=assignment.group_id,
+                    rollout_index=assignment.rollout_index,
+                    step=assignment.step,
+                    max_turns=assignment.max_turns,
+                )
+        except UsageError:
+            raise
+        except (
+            Exception
+        ) as error:  # the wall between environments: whatever one of them raises becomes its own rollout's cause
+            if deadline.expired():
+                cause = Cause("timeout", f"the rollout took longer than {timeout_seconds:g} s")
+            else:
+                cause = Cause("internal", f"{type(error).__name__}: {error}")
+        return Rollout(
+            assignment.task.environment,
+            assignment.task.id,
+            assignment.group_id,
+            assignment.rollout_index,
+            assignment.seed,
+            answer=assignment.task.answer,
+            cause=cause,
+            stop_reason="error",
+            seconds={"total": time.perf_counter() - started},
+            step=assignment.step,
+        )

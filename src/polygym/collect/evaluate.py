@@ -1,0 +1,240 @@
+"""Evaluation: what a policy earns on held-out tasks.
+
+The one idea: an evaluation is a collection with a summary at its end. What has ended is on disk before the next rollout
+begins, so an evaluation that is stopped keeps all it had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import asdict
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, TypeVar
+
+from polygym.collect.collector import DEFAULT_CONCURRENCY, Assignment, Collector, assign_group
+from polygym.collect.progress import Progress
+from polygym.collect.results import Results
+from polygym.collect.sample import sample_tasks
+from polygym.collect.store import EvaluationFiles
+from polygym.environments.base import Environment
+from polygym.errors import UsageError, nearest
+from polygym.policies.base import Policy, Sampling
+from polygym.rollout import Rollout
+from polygym.seeds import check_seed
+
+DEFAULT_TIMEOUT_SECONDS = 1800.0  # of a rollout: longer than any that goes well, so that a hook that hangs ends at all
+
+T = TypeVar("T")
+
+
+def evaluate(
+    env: Environment,
+    model: str | Policy = "nano",
+    *,
+    num_examples: int | None = None,
+    total: int | None = None,
+    rollouts_per_example: int = 4,
+    sampling: Sampling | Mapping[str, Sampling] | None = None,
+    max_turns: int | Mapping[str, int] | None = None,
+    concurrency: int | None = None,
+    seed: int = 0,
+    timeout: float | Mapping[str, float] | None = None,
+    progress: Progress | None = None,
+    output: str | Path | None = None,
+) -> Results:
+    """Play held-out tasks and sum up the rewards, environment by environment.
+
+    Args:
+        env: an environment or a group.
+        model: a policy, or its name: `nano`, `smollm2-135m`, `oracle`, a URL, a folder, a Hugging Face id, or a model
+            at OPENAI_BASE_URL.
+        num_examples: tasks of each (leaf) environment, a random sample; default all held-out tasks.
+        total: tasks altogether, split by the shares of a group; instead of `num_examples`.
+        rollouts_per_example: rollouts of each task.
+        sampling: how to sample; a mapping gives it by environment.
+        max_turns: turns of an episode, where not the environment's own; a mapping gives it by environment.
+        concurrency: episodes under way at a time; default what the policy says, else 128.
+        seed: chooses the tasks and names every random stream.
+        timeout: seconds of a rollout (default 1800), then it is unscored; a mapping gives it by environment.
+        progress: who is told how it goes.
+        output: OUT; writes OUT.jsonl, OUT_failures.jsonl and OUT_metrics.json.
+
+    Works inside a running event loop too (a notebook), on a thread of its own. Ctrl-C keeps what was collected.
+
+    Raises:
+        UsageError: for bad arguments, and at the first reward that is no number.
+    """
+
+    def work() -> Coroutine[Any, Any, Results]:
+        return evaluate_async(
+            env,
+            model,
+            num_examples=num_examples,
+            total=total,
+            rollouts_per_example=rollouts_per_example,
+            sampling=sampling,
+            max_turns=max_turns,
+            concurrency=concurrency,
+            seed=seed,
+            timeout=timeout,
+            progress=progress,
+            output=output,
+        )
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work())
+    return _run_on_thread(work)
+
+
+async def evaluate_async(
+    env: Environment,
+    model: str | Policy = "nano",
+    *,
+    num_examples: int | None = None,
+    total: int | None = None,
+    rollouts_per_example: int = 4,
+    sampling: Sampling | Mapping[str, Sampling] | None = None,
+    max_turns: int | Mapping[str, int] | None = None,
+    concurrency: int | None = None,
+    seed: int = 0,
+    timeout: float | Mapping[str, float] | None = None,
+    progress: Progress | None = None,
+    output: str | Path | None = None,
+) -> Results:
+    """`evaluate` for callers that have an event loop; the arguments are the same."""
+    if not isinstance(env, Environment):
+        raise UsageError(f"env must be an Environment, got {type(env).__name__}: use load_environment(id)")
+    if isinstance(rollouts_per_example, bool) or not isinstance(rollouts_per_example, int) or rollouts_per_example < 1:
+        raise UsageError(f"rollouts_per_example={rollouts_per_example!r} must be an integer of at least 1")
+    check_seed(seed)
+    tasks_E = sample_tasks(env, num_examples=num_examples, total=total, seed=seed)
+    leaves = env.leaves()
+    sampling_E = _by_environment("sampling", sampling, leaves, Sampling())
+    max_turns_E = _by_environment("max_turns", max_turns, leaves, None)
+    timeout_E = _by_environment("timeout", timeout, leaves, DEFAULT_TIMEOUT_SECONDS)
+    groups_E = {
+        route: [
+            assign_group(
+                leaves[route],
+                task,
+                rollouts_per_example,
+                seed=seed,
+                sampling=sampling_E[route],
+                max_turns=max_turns_E[route],
+                timeout_seconds=timeout_E[route],
+            )
+            for task in tasks
+        ]
+        for route, tasks in tasks_E.items()
+    }
+    shares = env.shares()
+    settings = {
+        "num_examples": {route: len(tasks) for route, tasks in tasks_E.items()},
+        "rollouts_per_example": rollouts_per_example,
+        "split": "held_out",
+        "seed": seed,
+        "sampling": {route: asdict(sampling_E[route]) for route in tasks_E},
+        "max_turns": {route: max_turns_E[route] or leaves[route].max_turns for route in tasks_E},
+        "timeout": {route: timeout_E[route] for route in tasks_E},
+    }
+
+    ended: list[Rollout] = []
+
+    def sum_up(rollouts: list[Rollout], complete: bool) -> Results:
+        name = getattr(policy, "name", type(policy).__name__)
+        used = {route: shares[route] for route in tasks_E}
+        return Results.of(rollouts, model=name, settings=settings, shares=used, complete=complete, seed=seed)
+
+    policy = _policy(model, env, concurrency)
+    try:
+        with nullcontext() if output is None else EvaluationFiles(output) as files:
+
+            def keep(rollout: Rollout) -> None:
+                ended.append(rollout)
+                if files:
+                    files.write(rollout)
+
+            if concurrency is None:
+                concurrency = getattr(policy, "concurrency", None) or DEFAULT_CONCURRENCY
+            collector = Collector(policy, concurrency=concurrency, progress=progress, on_rollout=keep)
+            try:
+                rollouts = await collector.collect(_interleaved(groups_E))
+            except BaseException:  # Ctrl-C too: what has ended is summed up, then the error goes on
+                if files:
+                    files.write_metrics(sum_up(ended, complete=False).to_dict())
+                raise
+            results = sum_up(rollouts, complete=True)
+            if files:
+                files.write_metrics(results.to_dict())
+            return results
+    finally:
+        if policy is not model:
+            await policy.close()
+
+
+def _policy(model: str | Policy, env: Environment, concurrency: int | None) -> Policy:
+    if not isinstance(model, str):
+        if not callable(getattr(model, "complete", None)):
+            raise UsageError(f"model must be a name or a Policy, got {type(model).__name__}: {model!r:.80}")
+        return model
+    if model == "oracle":
+        from polygym.environments.oracle import OraclePolicy
+
+        return OraclePolicy(env)
+    from polygym.policies.load import load_policy
+
+    return load_policy(model, concurrency=concurrency)
+
+
+def _by_environment(
+    name: str, value: T | Mapping[str, T] | None, leaves: Mapping[str, Environment], default: T
+) -> dict[str, T]:
+    """One value for each leaf, from one value for all, a mapping, or the default."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(leaves, default if value is None else value)
+    for route in value:
+        if route not in leaves:
+            raise UsageError(f"{name} is given for environment {route!r}, which is unknown; {nearest(route, leaves)}")
+    return {route: value.get(route, default) for route in leaves}
+
+
+def _interleaved(groups_E: Mapping[str, list[list[Assignment]]]) -> list[Assignment]:
+    """A task of each environment in turn, so that all of them progress together and a slow one holds up none."""
+    turns = zip_longest(*groups_E.values(), fillvalue=())
+    return [assignment for groups in turns for group in groups for assignment in group]
+
+
+def _run_on_thread(work: Callable[[], Coroutine[Any, Any, Results]]) -> Results:
+    """Run a coroutine to its end beside a running event loop; Ctrl-C cancels it and waits for it."""
+    runner = asyncio.Runner()
+    outcome: Future[Results] = Future()
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    async def supervised() -> Results:
+        tasks.append(asyncio.current_task())
+        return await work()
+
+    def run() -> None:
+        try:
+            with runner:
+                outcome.set_result(runner.run(supervised()))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=run, name="polygym-evaluate", daemon=True)
+    thread.start()
+    try:
+        return outcome.result()
+    except KeyboardInterrupt:
+        for task in tasks:
+            if task is not None:
+                runner.get_loop().call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise

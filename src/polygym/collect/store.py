@@ -1,0 +1,105 @@
+"""Rollout files: the record of what was played.
+
+The one idea: a rollout is a line, added and never changed. A run keeps a file a step, so that cutting back to a
+checkpoint removes files; an evaluation keeps one file, and beside it the lines that were not scored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from polygym.errors import UsageError
+from polygym.rollout import Rollout
+from polygym.rows import cut_torn_tail, dump_document, dump_row, scan_lines, write_aside
+
+_STEP_FILE = re.compile(r"step_(\d+)\.jsonl")
+
+
+class RolloutStore:
+    """The `rollouts/` folder of a run: `step_000001.jsonl`, `step_000002.jsonl`, ...
+
+    Opening it cuts the line that a killed run may have torn at the end of the last file.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for step in self.steps()[-1:]:
+            cut_torn_tail(self._file(step))
+
+    def append(self, step: int, rollouts: Iterable[Rollout]) -> None:
+        """Add rollouts to the file of `step`, in one write."""
+        data = b"".join(dump_row(rollout.to_row()) for rollout in rollouts)
+        if data:
+            with open(self._file(step), "ab") as file:
+                file.write(data)
+
+    def steps(self) -> list[int]:
+        """The steps that have a file, in order."""
+        found = (_STEP_FILE.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted(int(match.group(1)) for match in found if match)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Every row, step after step."""
+        for step in self.steps():
+            yield from scan_lines(self._file(step))
+
+    def cut_back(self, step: int) -> None:
+        """Forget what was played after `step`, the last one first: whoever interrupts this leaves no gap."""
+        for later in reversed(self.steps()):
+            if later > step:
+                self._file(later).unlink()
+
+    def _file(self, step: int) -> Path:
+        return self.folder / f"step_{step:06d}.jsonl"
+
+
+class EvaluationFiles:
+    """OUT.jsonl with every rollout as it ends, OUT_failures.jsonl with the unscored ones, OUT_metrics.json at the end.
+
+    Args:
+        output: OUT, with or without `.jsonl`. Files of that name are replaced.
+    """
+
+    def __init__(self, output: str | Path) -> None:
+        output = Path(output)
+        stem = output.with_suffix("") if output.suffix == ".jsonl" else output
+        self.rollouts = stem.with_name(f"{stem.name}.jsonl")
+        self.failures = stem.with_name(f"{stem.name}_failures.jsonl")
+        self.metrics = stem.with_name(f"{stem.name}_metrics.json")
+        try:
+            stem.parent.mkdir(parents=True, exist_ok=True)
+            self.metrics.unlink(missing_ok=True)
+            with ExitStack() as stack:
+                # Without a buffer, so that a line is on its way to the disk as soon as its rollout has ended.
+                self._rollouts = stack.enter_context(open(self.rollouts, "wb", buffering=0))
+                self._failures = stack.enter_context(open(self.failures, "wb", buffering=0))
+                self._open = stack.pop_all()
+        except OSError as error:
+            raise UsageError(
+                f"cannot write output {str(output)!r}: {error}; give a path in a folder you may write to"
+            ) from error
+
+    def write(self, rollout: Rollout) -> None:
+        """Add one rollout."""
+        line = dump_row(rollout.to_row())
+        self._rollouts.write(line)
+        if not rollout.scored:
+            self._failures.write(line)
+
+    def write_metrics(self, metrics: dict[str, Any]) -> None:
+        """Write OUT_metrics.json as a whole."""
+        write_aside(self.metrics, dump_document(metrics))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
