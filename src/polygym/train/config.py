@@ -1,18 +1,19 @@
 """The configuration of a training run: frozen and typed; every key of its TOML file is a field here.
 
-The one idea: the sentence beside a field is its documentation, its range is in its type, and the resolved config is saved
-with the run. Reading files is `polygym.train.config_file`'s work.
+The one idea: the sentence beside a field is its documentation, its range is in its type, and the resolved config is
+saved with the run. Reading files is `polygym.train.config_file`'s work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from polygym.policies.base import Sampling
-from polygym.train.config_file import Section, validate
+from polygym.train.config_file import Section, load, validate
 
 
 class SamplingConfig(Section):
@@ -32,13 +33,20 @@ class SamplingConfig(Section):
         return Sampling(self.max_tokens, self.temperature, self.top_p, self.stop)
 
 
-class EnvConfig(Section):
-    """One `[[env]]`: an environment of the mix."""
+class EnvEntry(Section):
+    """What names an environment: its id, its name in this run, and the arguments it is loaded with."""
 
     id: str = Field(min_length=1, description="registry id, `package.module:function`, or an installed entry point")
     name: str = Field("", description="name in metrics and files; the last part of `id` where empty")
-    weight: float = Field(1.0, ge=0, description="share of the groups, relative to the other environments; 0 switches it off")
     args: dict[str, Any] = Field(default_factory=dict, description="arguments of the environment's load_environment")
+
+
+class EnvConfig(EnvEntry):
+    """One `[[env]]`: an environment of the mix."""
+
+    weight: float = Field(
+        1.0, ge=0, description="share of the groups, relative to the other environments; 0 switches it off"
+    )
     sampling: dict[str, Any] = Field(default_factory=dict, description="keys of [sampling] that differ for it")
     rollouts_per_example: int | None = Field(None, ge=2, description="K of its groups, where it differs")
     max_turns: int | None = Field(None, ge=1, description="turns of an episode at most, where it differs")
@@ -51,21 +59,13 @@ class EnvConfig(Section):
         return self
 
 
-class EvalEnvConfig(Section):
-    """One `[[eval.env]]`: an environment that is evaluated and never trained on."""
-
-    id: str = Field(min_length=1, description="registry id, `package.module:function`, or an installed entry point")
-    name: str = Field("", description="name in metrics and files; the last part of `id` where empty")
-    args: dict[str, Any] = Field(default_factory=dict, description="arguments of the environment's load_environment")
-
-
 class EvalConfig(Section):
     """`[eval]`: held-out tasks, asked before, during and after training; the same tasks and seeds every time."""
 
     interval: int = Field(0, ge=0, description="steps between evaluations; 0 evaluates only before and after")
     num_examples: int = Field(50, ge=0, description="held-out tasks of each environment; 0 evaluates nothing")
     rollouts_per_example: int = Field(1, ge=1, description="rollouts of each task")
-    env: tuple[EvalEnvConfig, ...] = Field((), strict=False, description="environments that are only evaluated")
+    env: tuple[EnvEntry, ...] = Field((), strict=False, description="environments that are only evaluated")
 
 
 class LearningRateFactors(Section):
@@ -73,7 +73,9 @@ class LearningRateFactors(Section):
 
     matrix: float = Field(1.0, ge=0, description="weight matrices of attention and feed-forward layers, and adapters")
     embedding: float = Field(1.0, ge=0, description="input and output embeddings")
-    vector: float = Field(1.0, ge=0, description="norm gains and biases; small models gain from a much larger rate here")
+    vector: float = Field(
+        1.0, ge=0, description="norm gains and biases; small models gain from a much larger rate here"
+    )
 
 
 class RunConfig(Section):
@@ -85,42 +87,60 @@ class RunConfig(Section):
     seed: int = Field(0, ge=0, le=2**63 - 1, description="names every random stream of the run")
     max_steps: int = Field(100, ge=1, description="batches of rollouts to train on")
     batch_size: int | None = Field(None, ge=2, description="rollouts a step; a multiple of rollouts_per_example")
-    groups_per_environment: int | None = Field(None, ge=1, description="instead of batch_size: groups a step, times environments")
+    groups_per_environment: int | None = Field(
+        None, ge=1, description="instead of batch_size: groups a step, times environments"
+    )
     rollouts_per_example: int = Field(8, ge=2, description="K, the rollouts of a group; a baseline needs at least 2")
     updates_per_batch: int = Field(1, ge=1, description="optimizer updates on each batch, stratified by environment")
     learning_rate: float = Field(1e-5, gt=0, description="peak rate of AdamW")
-    learning_rate_factors: LearningRateFactors = Field(default_factory=LearningRateFactors)
+    learning_rate_factors: LearningRateFactors = LearningRateFactors()
     lr_schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="shape after warm-up")
     warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
-    lr_decay_from: float = Field(0.0, ge=0, lt=1, description="fraction of the run after which linear or cosine decay starts")
-    lr_final_fraction: float = Field(0.1, ge=0, le=1, description="rate at the end of the decay, as a fraction of the peak")
+    lr_decay_from: float = Field(
+        0.0, ge=0, lt=1, description="fraction of the run after which linear or cosine decay starts"
+    )
+    lr_final_fraction: float = Field(
+        0.1, ge=0, le=1, description="rate at the end of the decay, as a fraction of the peak"
+    )
     weight_decay: float = Field(0.0, ge=0, description="AdamW's decay, on matrices only")
     adam_betas: tuple[float, float] = Field((0.9, 0.99), strict=False, description="AdamW's moving averages")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
     kl_coef: float = Field(0.0, ge=0, description="weight of the KL to the starting policy")
     clip_low: float = Field(0.2, ge=0, lt=1, description="ratios below 1 - clip_low are clipped")
     clip_high: float = Field(0.28, ge=0, description="ratios above 1 + clip_high are clipped")
-    reward_normalization: Literal["env", "none"] = Field("env", description="divide rewards by their environment's own scale")
+    reward_normalization: Literal["env", "none"] = Field(
+        "env", description="divide rewards by their environment's own scale"
+    )
     reward_scale_decay: float = Field(0.9, ge=0, lt=1, description="memory of that scale, per step")
-    advantage: Literal["group_mean", "leave_one_out", "group_std"] = Field("group_mean", description="baseline of a group")
-    loss_share: Literal["env", "tokens"] = Field("env", description="each environment its share, or each token the same")
+    advantage: Literal["group_mean", "leave_one_out", "group_std"] = Field(
+        "group_mean", description="baseline of a group"
+    )
+    loss_share: Literal["env", "tokens"] = Field(
+        "env", description="each environment its share, or each token the same"
+    )
     mask_truncated: bool = Field(False, description="leave rollouts cut by a limit out of baseline and loss")
     max_seq_len: int = Field(2048, ge=8, description="tokens of an episode at most; also the policy's context")
-    micro_batch_tokens: int = Field(16384, ge=8, description="tokens of one forward and backward pass at most, padding included")
-    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto takes a GPU where there is one")
+    micro_batch_tokens: int = Field(
+        16384, ge=8, description="tokens of one forward and backward pass at most, padding included"
+    )
+    device: str = Field(
+        "auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto takes a GPU where there is one"
+    )
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of weights and arithmetic")
     threads: int | None = Field(None, ge=1, description="CPU threads; all cores where not given; a resume keeps it")
     lora_rank: int = Field(0, ge=0, description="rank of LoRA adapters; 0 trains every weight")
-    lora_alpha: float = Field(16.0, gt=0, description="LoRA's scale")
+    lora_alpha: int = Field(16, ge=1, description="LoRA's scale")
     lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA's dropout")
-    lora_target_modules: tuple[str, ...] = Field((), strict=False, description="modules that get adapters; every linear layer where empty")
+    lora_target_modules: tuple[str, ...] = Field(
+        (), strict=False, description="modules that get adapters; every linear layer where empty"
+    )
     concurrency: int = Field(1024, ge=1, description="episodes under way at a time")
     timeout: float = Field(120.0, gt=0, description="seconds of a rollout at most")
     checkpoint_interval: int = Field(25, ge=1, description="steps between checkpoints; the last step always writes one")
     keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints to keep")
     env: tuple[EnvConfig, ...] = Field(min_length=1, strict=False, description="environments of the mix")
-    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
-    eval: EvalConfig = Field(default_factory=EvalConfig)
+    sampling: SamplingConfig = SamplingConfig()
+    eval: EvalConfig = EvalConfig()
 
     @model_validator(mode="after")
     def _check(self) -> RunConfig:
@@ -130,7 +150,8 @@ class RunConfig(Section):
         if self.batch_size is not None and self.batch_size % self.rollouts_per_example:
             fix = max(1, round(self.batch_size / self.rollouts_per_example)) * self.rollouts_per_example
             raise ValueError(
-                f"batch_size={self.batch_size} is no multiple of rollouts_per_example={self.rollouts_per_example}; try {fix}"
+                f"batch_size={self.batch_size} is no multiple of rollouts_per_example="
+                f"{self.rollouts_per_example}; try {fix}"
             )
         if self.advantage == "group_std" and self.reward_normalization == "env":
             raise ValueError(
@@ -138,5 +159,16 @@ class RunConfig(Section):
                 'set reward_normalization="none" or another advantage'
             )
         if self.sampling.temperature == 0:
-            raise ValueError("sampling.temperature=0 is greedy: every rollout of a group would be the same; give one above 0")
+            raise ValueError(
+                "sampling.temperature=0 is greedy: the rollouts of a group would all be the same; give one above 0"
+            )
         return self
+
+
+def load_config(source: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The config of a run, from a path or a shipped recipe's name, with `key=value` overrides applied.
+
+    Raises:
+        UsageError: with every problem of the file on its own line.
+    """
+    return load(RunConfig, source, overrides)

@@ -1,7 +1,7 @@
 """Reading configs: a TOML file or a shipped recipe's name, `key=value` overrides, and errors that a person can act on.
 
-The one idea: nothing is silently accepted. What is unknown is refused with the nearest name, and every problem of a file is
-reported at once.
+The one idea: nothing is silently accepted. What is unknown is refused with the nearest name, and every problem of a
+file is reported at once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def find_config(source: str | Path) -> Path:
         return path
     names = recipe_configs()
     if str(source) not in names:
-        raise UsageError(f"config {str(source)!r} is neither a .toml file nor a shipped recipe; {nearest(source, names)}")
+        raise UsageError(
+            f"config {str(source)!r} is neither a .toml file nor a shipped recipe; {nearest(source, names)}"
+        )
     recipe, _, variant = str(source).partition("/")
     return Path(str(resources.files("polygym.recipes").joinpath(recipe, f"{variant or 'config'}.toml")))
 
@@ -98,7 +100,8 @@ def _explain(kind: type[BaseModel], error: ValidationError) -> Iterable[str]:
         if problem["loc"] and problem["loc"] in parents:
             continue  # a table that is refused only because something in it is
         if problem["type"] == "extra_forbidden":
-            yield f"unknown key {where!r}; {nearest(problem['loc'][-1], _table_at(kind, problem['loc'][:-1]).model_fields)}"
+            known = _table_at(kind, problem["loc"][:-1]).model_fields
+            yield f"unknown key {where!r}; {nearest(problem['loc'][-1], known)}"
         elif problem["type"] == "missing":
             yield f"{where!r} is missing"
         elif problem["type"] == "value_error":
@@ -128,10 +131,7 @@ def _apply(table: dict[str, Any], override: str) -> None:
         value = text.strip()
     target: Any = table
     for index, part in enumerate(path[:-1]):
-        if isinstance(target, list):
-            target = _entry(target, part, override)
-        else:
-            target = target.setdefault(part, {})
+        target = _entry(target, part, override) if isinstance(target, list) else target.setdefault(part, {})
         if not isinstance(target, (dict, list)):
             raise UsageError(f"override {override!r}: {'.'.join(path[: index + 1])!r} is a value, not a table")
     if isinstance(target, list):

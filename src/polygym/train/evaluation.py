@@ -1,0 +1,103 @@
+"""Held-out evaluation during a run: the same tasks and seeds each time, kept in `eval/`, compared in pairs at the end.
+
+The one idea: progress is measured on tasks that training never asks, and only differences on the same tasks are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from polygym.collect.evaluate import evaluate_async
+from polygym.collect.results import Comparison, Results, paired_difference, read_results
+from polygym.environments import EnvGroup, Environment
+from polygym.errors import UsageError
+from polygym.policies.base import Policy
+from polygym.train.config import RunConfig
+from polygym.train.progress import TrainProgress
+from polygym.train.run_folder import RunFolder
+from polygym.train.setup import RouteSettings, build_environment
+
+
+class HeldOut:
+    """Evaluates the environments of a run, and those that are only evaluated.
+
+    Args:
+        environment: what is trained on.
+        settings: of its leaves, by route.
+        policy: the policy of the run.
+        config: its `[eval]` table says how much is asked; `[[eval.env]]` adds environments.
+        folder: where `eval/step_N.json` and the rollouts beside it go.
+        progress: who is told how it goes.
+
+    Raises:
+        UsageError: when an environment that is only evaluated has the name of one that is trained on.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        settings: Mapping[str, RouteSettings],
+        policy: Policy,
+        config: RunConfig,
+        folder: RunFolder,
+        progress: TrainProgress,
+    ) -> None:
+        self.settings, self.policy, self.config, self.folder, self.progress = settings, policy, config, folder, progress
+        self.environment = environment
+        self.shares = environment.shares()
+        self.sampling = config.sampling.to_sampling()
+        if config.eval.env:
+            self.environment = _joined(environment, build_environment(config.eval.env))
+
+    def has(self, step: int) -> bool:
+        """Whether the evaluation after `step` steps is done already, or none is wanted."""
+        return self.config.eval.num_examples == 0 or self._file(step).exists()
+
+    async def evaluate(self, step: int) -> Results | None:
+        """Evaluate the policy after `step` steps; None where nothing is to be evaluated."""
+        if self.config.eval.num_examples == 0:
+            return None
+        leaves = self.environment.leaves()
+        turns_E = {name: setting.max_turns for name, setting in self.settings.items() if setting.max_turns}
+        results = await evaluate_async(
+            self.environment,
+            self.policy,
+            num_examples=self.config.eval.num_examples,
+            rollouts_per_example=self.config.eval.rollouts_per_example,
+            sampling={
+                name: self.settings[name].sampling if name in self.settings else self.sampling for name in leaves
+            },
+            max_turns=turns_E,
+            concurrency=self.config.concurrency,
+            seed=self.config.seed,
+            timeout={
+                name: self.settings[name].timeout_seconds if name in self.settings else self.config.timeout
+                for name in leaves
+            },
+            progress=self.progress,
+            output=self.folder.evals / f"step_{step}_rollouts",
+        )
+        results.save(self._file(step))
+        return results
+
+    def comparison(self, before: int, after: int) -> Comparison | None:
+        """The evaluations after `before` and after `after` steps, compared on the same tasks."""
+        if not (self._file(before).exists() and self._file(after).exists()):
+            return None
+        return paired_difference(read_results(self._file(before)), read_results(self._file(after)), shares=self.shares)
+
+    def _file(self, step: int) -> Path:
+        return self.folder.evals / f"step_{step}.json"
+
+
+def _joined(trained: Environment, evaluated: Environment) -> Environment:
+    """Both as one group; the names of the leaves stay as they are."""
+    leaves = {**trained.leaves()}
+    for name, leaf in evaluated.leaves().items():
+        if name in leaves:
+            raise UsageError(
+                f"[[eval.env]] {name!r} is also the name of an environment that is trained on; rename it"
+            )
+        leaves[name] = leaf
+    return EnvGroup(list(leaves.values()), env_names=list(leaves))

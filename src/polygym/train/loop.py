@@ -1,0 +1,329 @@
+"""The training loop: plan, collect, credit, update, measure; step by step, until the run is done.
+
+The one idea: a step is a fixed sequence of named parts, each of which lives in its own module, and all that moves
+between steps (weights, optimizer, mixture, scales, regressions) is in the checkpoint, so a resumed run is the same
+run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from polygym.collect.collector import Assignment, Collector
+from polygym.collect.groups import collect_groups
+from polygym.collect.store import RolloutStore
+from polygym.errors import UsageError
+from polygym.mixture import Mixture
+from polygym.rollout import Rollout, RolloutGroup
+from polygym.rows import append
+from polygym.seeds import derive_seed
+from polygym.train import checkpoint as checkpoints
+from polygym.train.batch import StepShares, make_batch
+from polygym.train.config import RunConfig
+from polygym.train.evaluation import HeldOut
+from polygym.train.metrics import step_metrics
+from polygym.train.progress import Tracker, TrainProgress
+from polygym.train.regression import Regressions
+from polygym.train.run_folder import RunFolder
+from polygym.train.scale import RewardScale
+from polygym.train.setup import (
+    build_environment,
+    groups_per_step,
+    load_trainable,
+    loss_weights,
+    resolve_device,
+    route_settings,
+)
+from polygym.train.summary import Summary
+
+
+def run(
+    config: RunConfig, *, resume: bool = False, progress: TrainProgress | None = None, tracker: Tracker | None = None
+) -> Summary:
+    """Train a policy on the environments of `config`; with `resume`, continue its newest run from the last checkpoint.
+
+    Ctrl-C ends with a checkpoint of the last whole step and every finished rollout kept, then KeyboardInterrupt.
+
+    Raises:
+        UsageError: for a config that cannot run, or nothing to resume.
+        PolicyError: when no group of a step could be scored.
+    """
+    return asyncio.run(_run(config, resume, progress or TrainProgress(), tracker))
+
+
+async def _run(config: RunConfig, resume: bool, progress: TrainProgress, tracker: Tracker | None) -> Summary:
+    folder = RunFolder.newest(config) if resume else None
+    trainer = Trainer(config, folder, progress, tracker)
+    try:
+        return await trainer.train()
+    finally:
+        await trainer.close()
+
+
+class Trainer:
+    """One run: its parts, and the steps done so far.
+
+    Args:
+        config: the run's configuration.
+        folder: the folder to continue in; None makes a new one.
+        progress: who is told how it goes.
+        tracker: where metrics go besides `metrics.jsonl`.
+    """
+
+    def __init__(
+        self, config: RunConfig, folder: RunFolder | None, progress: TrainProgress, tracker: Tracker | None
+    ) -> None:
+        from polygym.policies.local import LocalPolicy
+        from polygym.train.learner import Learner
+
+        self.progress, self.tracker = progress, tracker
+        self.environment = build_environment(config.env)
+        self.settings = route_settings(self.environment, config)
+        self.groups_per_step = groups_per_step(config, len(self.settings))
+        weights_E = {name: share for name, share in self.environment.shares().items() if name in self.settings}
+        sizes_E = {name: len(setting.environment.tasks("train")) for name, setting in self.settings.items()}
+        self.mixture = Mixture(weights_E, sizes_E, self.groups_per_step, config.seed)
+        self.planned = StepShares(
+            weights_E=weights_E,
+            shares_E=self.mixture.shares,
+            groups_per_step=self.groups_per_step,
+            loss_weights_E=loss_weights(self.settings, weights_E),
+            temperatures_E={name: setting.sampling.temperature for name, setting in self.settings.items()},
+        )
+
+        self.config = resolved(config, folder)
+        self.folder = folder or RunFolder.create(config)
+        steps = self.folder.checkpoint_steps()
+        saved = self.folder.checkpoint(steps[-1]) if steps else None
+        model, tokenizer = load_trainable(self.config, saved / "model" if saved else None)
+        self.policy = LocalPolicy(
+            model, tokenizer, name=config.model, device=self.config.device, max_context=config.max_seq_len
+        )
+        self.learner = Learner(model, self.config)
+        self.tokenizer = tokenizer
+        self.collector = Collector(
+            self.policy,
+            concurrency=config.concurrency,
+            timeout_seconds=config.timeout,
+            progress=progress,
+            on_rollout=self._keep,
+        )
+        self.scales = {name: RewardScale(name, config.reward_scale_decay) for name in self.settings}
+        self.regressions = Regressions()
+        self.held_out = HeldOut(self.environment, self.settings, self.policy, self.config, self.folder, progress)
+        self.done = 0
+        self.whole = True  # False while weights are being updated: what is half-updated is never saved
+        self.unsaved: list[Rollout] = []
+        if saved:
+            self._load(saved)
+        self.store = RolloutStore(self.folder.rollouts)
+        if folder:
+            self.folder.cut_metrics(self.done)
+            self.store.cut_back(self.done)
+        self.saved_mixture = self.mixture.state_dict()
+        self.folder.save_config(self.config)
+
+    async def train(self) -> Summary:
+        """Evaluate, train the steps that are left, evaluate again."""
+        started = time.perf_counter()
+        if self.groups_per_step < len(self.settings):
+            self._say(
+                f"{self.groups_per_step} groups a step are fewer than the {len(self.settings)} environments: they take "
+                "turns, and a step does not hold each of them; raise batch_size or give groups_per_environment"
+            )
+        try:
+            if not self.held_out.has(0):
+                self._record(0, await self._evaluate(0))
+            while self.done < self.config.max_steps:
+                await self._step()
+        except BaseException:
+            self._rescue()
+            raise
+        seconds = time.perf_counter() - started
+        return Summary(str(self.folder.path), self.done, seconds, self.held_out.comparison(0, self.done))
+
+    async def close(self) -> None:
+        """Release the policy and the tracker."""
+        await self.policy.close()
+        if self.tracker:
+            self.tracker.close()
+
+    async def _step(self) -> None:
+        clock = _Clock()
+        planned = self.mixture.plan_step()
+        self.progress.phase("collect")
+        groups = await self._collect(planned)
+        clock.mark("collect")
+        if not groups:
+            raise UsageError(f"step {self.done + 1}: no group could be scored: {_causes(self.unsaved)}")
+        batch = make_batch(groups, self.scales, self.planned, self.config)
+        metrics = step_metrics(
+            groups, Counter(name for name, _ in planned), self.planned.weights_E, batch, self.policy.version
+        )
+        clock.mark("credit")
+
+        self.progress.phase("update")
+        self.whole = False
+        metrics |= self.learner.update(batch.samples, self.done)
+        self.policy.version += 1
+        self.done += 1
+        self.saved_mixture = self.mixture.state_dict()
+        self.whole = True
+        clock.mark("update")
+
+        self.store.append(self.done, self.unsaved)
+        self.unsaved = []
+        for name, scale in self.scales.items():
+            metrics |= {f"{name}/{metric}": value for metric, value in scale.metrics().items()}
+        clock.mark("save")
+        last = self.done == self.config.max_steps
+        interval = self.config.eval.interval
+        if last or (interval and self.done % interval == 0):
+            metrics |= await self._evaluate(self.done)
+            clock.mark("evaluate")
+        metrics |= self.regressions.metrics() | clock.metrics()
+        self._record(self.done, metrics)
+        self.progress.step(self.done, self.config.max_steps, metrics)
+        if last or self.done % self.config.checkpoint_interval == 0:
+            self._save()
+
+    async def _collect(self, planned: list[tuple[str, int]]) -> list[RolloutGroup]:
+        """The K rollouts of every planned task; groups that could not be scored twice are left out, and said."""
+        step = self.done + 1
+        wanted = []
+        for position, (name, index) in enumerate(planned):
+            setting = self.settings[name]
+            task = setting.environment.tasks("train")[index]
+            wanted.append(
+                [
+                    Assignment(
+                        environment=setting.environment,
+                        task=task,
+                        group_id=f"{step}/{position}",
+                        rollout_index=number,
+                        seed=derive_seed(self.config.seed, name, task.id, step, number),
+                        sampling=setting.sampling,
+                        step=step,
+                        max_turns=setting.max_turns,
+                        timeout_seconds=setting.timeout_seconds,
+                    )
+                    for number in range(setting.rollouts_per_example)
+                ]
+            )
+        collected = await collect_groups(self.collector, wanted)
+        for group in collected.dropped:
+            self._say(f"{group.environment}: group {group.group_id} was dropped: {_causes(group.rollouts)}")
+        return collected.groups
+
+    async def _evaluate(self, step: int) -> dict[str, float]:
+        self.progress.phase("evaluate")
+        results = await self.held_out.evaluate(step)
+        if results is None:
+            return {}
+        for warning in self.regressions.observe(results.to_dict()["environments"]):
+            self._say(warning)
+        return {f"eval/{metric}": value for metric, value in results.metrics().items()}
+
+    def _keep(self, rollout: Rollout) -> None:
+        self.unsaved.append(rollout)
+
+    def _record(self, step: int, metrics: Mapping[str, float]) -> None:
+        if not metrics:
+            return
+        append(self.folder.metrics, {"step": step, **metrics})
+        if self.tracker:
+            self.tracker.log(step, metrics)
+
+    def _say(self, text: str) -> None:
+        self.progress.message(text)
+        with self.folder.log.open("a", encoding="utf-8") as stream:
+            stream.write(f"{datetime.now().isoformat(timespec='seconds')} step {self.done}: {text}\n")
+
+    def _save(self) -> None:
+        self.progress.phase("checkpoint")
+        state = {
+            "step": self.done,
+            "seed": self.config.seed,
+            "model": self.config.model,
+            "policy_version": self.policy.version,
+            "mixture": self.saved_mixture,
+            "scales": {name: scale.state_dict() for name, scale in self.scales.items()},
+            "regressions": self.regressions.state_dict(),
+        }
+        checkpoints.save_checkpoint(
+            self.folder.checkpoint(self.done),
+            model=self.policy.model,
+            tokenizer=self.tokenizer,
+            optimizer=self.learner.optimizer,
+            state=state,
+        )
+        self.folder.prune(self.config.keep_checkpoints)
+
+    def _load(self, saved: Path) -> None:
+        state = checkpoints.load_state(saved)
+        for key in ("model", "seed"):
+            if state[key] != getattr(self.config, key):
+                raise UsageError(
+                    f"{saved} was trained with {key}={state[key]!r}, the config says {getattr(self.config, key)!r}; "
+                    "resume with the same one, or start a new run"
+                )
+        checkpoints.load_optimizer(saved, self.learner.optimizer)
+        self.done = state["step"]
+        self.policy.version = state["policy_version"]
+        if change := self.mixture.load_state_dict(state["mixture"]):
+            self._say(change)
+        for name, scale in self.scales.items():
+            if name in state["scales"]:
+                scale.load_state_dict(state["scales"][name])
+        self.regressions.load_state_dict(state["regressions"])
+
+    def _rescue(self) -> None:
+        """Keep what a broken or interrupted step had collected, and the state after the last whole step."""
+        if self.unsaved:
+            self.store.append(self.done + 1, self.unsaved)
+        if self.whole and self.done and self.done not in self.folder.checkpoint_steps():
+            self._save()
+
+
+class _Clock:
+    """Seconds of the parts of a step, as `time/<phase>`."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.perf_counter()
+        self._seconds: dict[str, float] = {}
+
+    def mark(self, phase: str) -> None:
+        """The part that ends here is `phase`."""
+        now = time.perf_counter()
+        self._seconds[phase] = now - self._last
+        self._last = now
+
+    def metrics(self) -> dict[str, float]:
+        """Seconds by phase, and of the step so far."""
+        total = {"step": time.perf_counter() - self._start}
+        return {f"time/{phase}": seconds for phase, seconds in (self._seconds | total).items()}
+
+
+def resolved(config: RunConfig, folder: RunFolder | None) -> RunConfig:
+    """The config with what this machine decides filled in; a run that goes on keeps its thread count."""
+    import tomllib
+
+    threads = config.threads
+    if threads is None and folder and folder.config.exists():
+        threads = tomllib.loads(folder.config.read_text(encoding="utf-8")).get("threads")
+    return config.model_copy(
+        update={"threads": threads or os.cpu_count() or 1, "device": resolve_device(config.device)}
+    )
+
+
+def _causes(rollouts: list[Rollout]) -> str:
+    counts: Counter[str] = Counter(
+        f"{rollout.environment}: {rollout.cause.message}" for rollout in rollouts if rollout.cause
+    )
+    return "; ".join(f"{cause} ({count} times)" for cause, count in counts.most_common(3)) or "no cause was recorded"

@@ -1,0 +1,112 @@
+"""The folder of a run: where each thing lies, and how a run finds the one it continues.
+
+The one idea: everything is append-only or written aside and renamed, so a reader never meets half a file and `kill -9`
+costs only what came after the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import tomli_w
+
+from polygym.errors import UsageError
+from polygym.rows import dump_row, scan_lines, write_aside
+from polygym.train.config import RunConfig
+from polygym.train.sft_config import SFTConfig
+
+RUNS = Path("runs")
+
+
+class RunFolder:
+    """`config.toml`, `metrics.jsonl`, `rollouts/`, `eval/`, `checkpoints/step_N/`, `log.txt` of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.toml"
+        self.metrics = path / "metrics.jsonl"
+        self.rollouts = path / "rollouts"
+        self.evals = path / "eval"
+        self.checkpoints = path / "checkpoints"
+        self.log = path / "log.txt"
+
+    @classmethod
+    def create(cls, config: RunConfig | SFTConfig) -> RunFolder:
+        """A new folder: `config.output`, or `runs/NAME` with the next free number.
+
+        Raises:
+            UsageError: when `config.output` is given and already holds a run.
+        """
+        if config.output:
+            path = Path(config.output)
+            if path.exists() and any(path.iterdir()):
+                raise UsageError(
+                    f"run folder {str(path)!r} is not empty; continue it with --resume, or give another output"
+                )
+        else:
+            numbers = [number for number, _ in _numbered(config.name)]
+            path = RUNS / (config.name if not numbers else f"{config.name}-{max(numbers) + 1}")
+        folder = cls(path)
+        for part in (folder.rollouts, folder.evals, folder.checkpoints):
+            part.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @classmethod
+    def newest(cls, config: RunConfig) -> RunFolder:
+        """The folder to resume: `config.output`, or the newest of `runs/NAME*`.
+
+        A run that was stopped before its first checkpoint starts again from its first step.
+
+        Raises:
+            UsageError: when there is none.
+        """
+        candidates = (
+            [Path(config.output)]
+            if config.output
+            else [path for _, path in sorted(_numbered(config.name), reverse=True)]
+        )
+        for path in candidates:
+            if cls(path).config.exists():
+                return cls(path)
+        where = config.output or str(RUNS / config.name)
+        raise UsageError(
+            f"nothing to resume: {where!r} holds no run; start without --resume, or give the run's output="
+        )
+
+    def save_config(self, config: RunConfig | SFTConfig) -> None:
+        """Write the resolved config."""
+        write_aside(self.config, tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)).encode())
+
+    def checkpoint_steps(self) -> list[int]:
+        """Steps that have a whole checkpoint, in order."""
+        found = (re.fullmatch(r"step_(\d+)", path.name) for path in self.checkpoints.glob("step_*"))
+        return sorted(int(match.group(1)) for match in found if match)
+
+    def checkpoint(self, step: int) -> Path:
+        """Folder of the checkpoint after `step` steps."""
+        return self.checkpoints / f"step_{step}"
+
+    def prune(self, keep: int) -> None:
+        """Remove all but the newest `keep` checkpoints, and what a killed run left half-written."""
+        for step in self.checkpoint_steps()[:-keep]:
+            shutil.rmtree(self.checkpoint(step))
+        for stale in self.checkpoints.glob(".*"):
+            shutil.rmtree(stale)
+
+    def cut_metrics(self, steps: int) -> None:
+        """Keep the metric lines of the first `steps` steps, written aside and renamed."""
+        if self.metrics.exists():
+            rows = [row for row in scan_lines(self.metrics) if row["step"] <= steps]
+            write_aside(self.metrics, b"".join(dump_row(row) for row in rows))
+
+
+def _numbered(name: str) -> list[tuple[int, Path]]:
+    """Existing folders `runs/NAME` (number 1) and `runs/NAME-N`."""
+    found = []
+    for path in RUNS.glob(f"{name}*"):
+        match = re.fullmatch(rf"{re.escape(name)}(?:-(\d+))?", path.name)
+        if match and path.is_dir():
+            found.append((int(match.group(1) or 1), path))
+    return found

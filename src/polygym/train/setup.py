@@ -1,0 +1,148 @@
+"""From a config to the parts of a run: the environments with their settings, the policy, the learner.
+
+The one idea: an `[[env]]` may be a group, so what it says holds for every environment inside it; from here on only leaf
+environments and their routes exist.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from polygym.environments import EnvGroup, Environment, load_environment
+from polygym.errors import UsageError
+from polygym.policies.base import Sampling
+from polygym.train.config import EnvConfig, EnvEntry, RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSettings:
+    """One leaf environment of a run and what its config says about it."""
+
+    environment: Environment
+    sampling: Sampling
+    rollouts_per_example: int
+    max_turns: int | None
+    timeout_seconds: float
+    loss_weight: float | None
+
+
+def build_environment(entries: Sequence[EnvEntry]) -> Environment:
+    """The environments of `[[env]]` entries as one; a single entry that is a group is that group, with its own
+    names."""
+    environments = [load_environment(entry.id, **entry.args) for entry in entries]
+    if len(environments) == 1 and isinstance(environments[0], EnvGroup):
+        return environments[0]
+    names = [entry.name or default_name(entry.id) for entry in entries]
+    weights = [entry.weight if isinstance(entry, EnvConfig) else 1.0 for entry in entries]
+    return EnvGroup(environments, env_names=names, weights=weights)
+
+
+def default_name(identifier: str) -> str:
+    """The name of an environment that was given none: the last part of its id, without a function's name.
+
+    >>> default_name("my_package.games:load_environment"), default_name("math_rl")
+    ('games', 'math_rl')
+    """
+    return identifier.partition(":")[0].replace("/", ".").rsplit(".", 1)[-1]
+
+
+def route_settings(environment: Environment, config: RunConfig) -> dict[str, RouteSettings]:
+    """Settings of every leaf that has a share, by route."""
+    shares_E = environment.shares()
+    settings = {}
+    for route, leaf in environment.leaves().items():
+        if shares_E[route] == 0:
+            continue
+        entry = _entry_of(route, config)
+        settings[route] = RouteSettings(
+            environment=leaf,
+            sampling=config.sampling.override(entry.sampling).to_sampling(),
+            rollouts_per_example=entry.rollouts_per_example or config.rollouts_per_example,
+            max_turns=entry.max_turns,
+            timeout_seconds=entry.timeout or config.timeout,
+            loss_weight=entry.loss_weight,
+        )
+    return settings
+
+
+def _entry_of(route: str, config: RunConfig) -> EnvConfig:
+    for entry in config.env:
+        name = entry.name or default_name(entry.id)
+        if route == name or route.startswith(name + "/"):
+            return entry
+    return config.env[0]  # the only entry is a group, whose children carry their own names
+
+
+def loss_weights(settings: Mapping[str, RouteSettings], weights_E: Mapping[str, float]) -> dict[str, float]:
+    """Loss weights of the environments that were given one, on the scale of w_e.
+
+    `loss_weight` and `weight` are relative numbers in the file; where any environment is given a loss weight, all of
+    them together are normalised to sum to 1, those without one counting their w_e.
+    """
+    if all(setting.loss_weight is None for setting in settings.values()):
+        return {}
+    raw_E = {
+        route: weights_E[route] if setting.loss_weight is None else setting.loss_weight
+        for route, setting in settings.items()
+    }
+    total = sum(raw_E.values())
+    if total == 0:
+        raise UsageError("every loss_weight is 0, so nothing would be learned; give at least one above 0")
+    return {route: value / total for route, value in raw_E.items()}
+
+
+def groups_per_step(config: RunConfig, environments: int) -> int:
+    """G: groups planned a step."""
+    if config.groups_per_environment is not None:
+        return config.groups_per_environment * environments
+    assert config.batch_size is not None
+    return config.batch_size // config.rollouts_per_example
+
+
+def resolve_device(device: str) -> str:
+    """`auto` as what this machine has: a CUDA GPU, else the CPU."""
+    import torch
+
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def load_trainable(config: RunConfig, checkpoint: Path | None) -> tuple[Any, Any]:
+    """The model to train and its tokenizer: from `checkpoint` where given, else `config.model`; with adapters for LoRA.
+
+    Raises:
+        UsageError: when the model cannot be trained here (an endpoint, or a missing package).
+    """
+    import torch
+
+    from polygym.policies.load import load_model_and_tokenizer
+
+    torch.set_num_threads(config.threads or os.cpu_count() or 1)
+    device = resolve_device(config.device)
+    if checkpoint is None or config.lora_rank:
+        model, tokenizer = load_model_and_tokenizer(config.model, device, config.dtype)
+    else:
+        model, tokenizer = load_model_and_tokenizer(str(checkpoint), device, config.dtype)
+    if config.lora_rank:
+        model = _with_adapters(model, config, checkpoint)
+    return model, tokenizer
+
+
+def _with_adapters(model: Any, config: RunConfig, checkpoint: Path | None) -> Any:
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    if checkpoint is not None:
+        return PeftModel.from_pretrained(model, str(checkpoint), is_trainable=True)
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=config.lora_dropout,
+        target_modules=list(config.lora_target_modules) or "all-linear",
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(model, lora)

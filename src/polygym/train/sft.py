@@ -1,0 +1,228 @@
+"""Supervised training on demonstrations: how `nano` is made, and a warm start for any model.
+
+The one idea: a demonstration is rendered to exactly the ids that the policy would see and write at rollout time, and
+only what the policy would write carries loss. Demonstrations are clean and limited in amount; nothing wrong is ever
+taught.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from polygym.collect.evaluate import evaluate_async
+from polygym.collect.results import Results
+from polygym.environments import Environment
+from polygym.errors import UsageError
+from polygym.messages import as_messages
+from polygym.mixture.cursor import TaskCursor
+from polygym.rows import append
+from polygym.train.progress import TrainProgress
+from polygym.train.run_folder import RunFolder
+from polygym.train.samples import TokenSample
+from polygym.train.setup import build_environment, resolve_device
+from polygym.train.sft_config import SFTConfig
+from polygym.train.summary import Summary
+
+ENOUGH = 4  # an environment that has reached its target gets its batch over this, to keep what it knows
+
+
+def run(config: SFTConfig, *, progress: TrainProgress | None = None) -> Summary:
+    """Train on the demonstrations of the environments of `config`; the model lies in the run folder's `model/`.
+
+    Raises:
+        UsageError: for a config that cannot run, or an environment that demonstrates nothing.
+    """
+    return asyncio.run(_run(config, progress or TrainProgress()))
+
+
+async def _run(config: SFTConfig, progress: TrainProgress) -> Summary:
+    trainer = SupervisedTrainer(config, progress)
+    try:
+        return await trainer.train()
+    finally:
+        await trainer.policy.close()
+
+
+class Demonstrations:
+    """An endless stream of one environment's demonstrations, every training task once an epoch."""
+
+    def __init__(self, name: str, environment: Environment, batch_size: int, target: float | None, seed: int) -> None:
+        self.name, self.environment, self.target = name, environment, target
+        self.batch_size = batch_size
+        self.reached = False
+        self._tasks = environment.tasks("train")
+        self._cursor = TaskCursor(seed, name, len(self._tasks))
+        self._rendered: dict[int, TokenSample] = {}
+
+    def draw(self, renderer: Any, max_tokens: int) -> list[TokenSample]:
+        """The next samples: a batch, or a part of one once the target is reached."""
+        count = max(1, self.batch_size // ENOUGH) if self.reached else self.batch_size
+        return [self._render(index, renderer, max_tokens) for index in self._cursor.draw(count)]
+
+    def _render(self, index: int, renderer: Any, max_tokens: int) -> TokenSample:
+        if index not in self._rendered:
+            task = self._tasks[index]
+            demonstration = self.environment.demonstrate(task)
+            if not demonstration:
+                raise UsageError(f"{self.name} demonstrates nothing for task {task.id!r}; give it a demonstrate(task)")
+            if isinstance(demonstration, str):
+                demonstration = [{"role": "assistant", "content": demonstration}]
+            messages = [*self.environment.prompt(task), *as_messages(demonstration)]
+            ids, mask = renderer.render_training(messages, self.environment.tools)
+            if len(ids) > max_tokens:
+                raise UsageError(
+                    f"{self.name}: the demonstration of task {task.id!r} has {len(ids)} tokens; "
+                    f"raise max_seq_len above {max_tokens}"
+                )
+            self._rendered[index] = TokenSample(list(ids), [int(flag) for flag in mask], None)
+        return self._rendered[index]
+
+
+class SupervisedTrainer:
+    """One supervised run: its policy, its streams of demonstrations, its optimizers."""
+
+    def __init__(self, config: SFTConfig, progress: TrainProgress) -> None:
+        import os
+
+        import torch
+
+        from polygym.policies.load import load_model_and_tokenizer
+        from polygym.policies.local import LocalPolicy
+
+        torch.set_num_threads(config.threads or os.cpu_count() or 1)
+        torch.manual_seed(config.seed)
+        self.config, self.progress = config, progress
+        self.environment = build_environment(config.env)
+        leaves = self.environment.leaves()
+        self.streams = [
+            Demonstrations(name, leaf, entry.batch_size, entry.target, config.seed)
+            for (name, leaf), entry in zip(leaves.items(), config.env, strict=True)
+        ]
+        device = resolve_device(config.device)
+        model, self.tokenizer = load_model_and_tokenizer(config.model, device, config.dtype)
+        if config.from_scratch:
+            model = type(model)(model.config).to(device=device, dtype=getattr(torch, config.dtype))
+        self.policy = LocalPolicy(
+            model, self.tokenizer, name=config.model, device=device, max_context=config.max_seq_len
+        )
+        self.optimizers = _make_optimizers(model, config)
+        self.folder = RunFolder.create(config)
+        self.folder.save_config(config)
+
+    async def train(self) -> Summary:
+        """Train until every target is reached or the steps are done, then save and evaluate."""
+        started = time.perf_counter()
+        done = 0
+        while done < self.config.max_steps and not self._finished():
+            metrics = self._step(done)
+            done += 1
+            interval = self.config.eval.interval
+            if interval and done % interval == 0:
+                metrics |= self._judge(await self._evaluate(done), done)
+            append(self.folder.metrics, {"step": done, **metrics})
+            self.progress.step(done, self.config.max_steps, metrics)
+        self.policy.model.save_pretrained(self.folder.path / "model")
+        self.tokenizer.save_pretrained(self.folder.path / "model")
+        results = await self._evaluate(done)
+        return Summary(str(self.folder.path), done, time.perf_counter() - started, results=results)
+
+    def _step(self, number: int) -> dict[str, float]:
+        """One update on the mean loss of the tokens of one batch."""
+        import torch
+
+        from polygym.train.forward import micro_batches, pack, trained_logits
+
+        model = self.policy.model
+        drawn = {stream.name: stream.draw(self.policy.renderer, self.config.max_seq_len) for stream in self.streams}
+        samples = [(name, sample) for name, own in drawn.items() for sample in own]
+        tokens = sum(sample.trained_tokens for _, sample in samples)
+        factor = _rate_factor(number, self.config)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * factor
+        sums = dict.fromkeys(drawn, 0.0)
+        model.train()
+        for batch in micro_batches(samples, lambda item: len(item[1].ids_T), self.config.micro_batch_tokens):
+            packed = pack([sample for _, sample in batch], self.policy.device)
+            losses_N = torch.nn.functional.cross_entropy(
+                trained_logits(model, packed).float(), packed.ids_N, reduction="none"
+            )
+            (losses_N.sum() / tokens).backward()
+            sums_B = torch.zeros(len(batch)).index_add_(0, packed.rows_N.cpu(), losses_N.detach().cpu())
+            for (name, _), value in zip(batch, sums_B.tolist(), strict=True):
+                sums[name] += value
+        norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), self.config.max_grad_norm))
+        for optimizer in self.optimizers:
+            optimizer.step()
+        model.eval()
+        own_tokens = {name: sum(sample.trained_tokens for sample in own) for name, own in drawn.items()}
+        metrics = {f"{name}/loss": sums[name] / own_tokens[name] for name in drawn}
+        metrics |= {f"{name}/tokens": float(count) for name, count in own_tokens.items()}
+        return metrics | {"grad_norm": norm, "lr": self.config.learning_rate * factor}
+
+    async def _evaluate(self, step: int) -> Results | None:
+        if not self.config.eval.num_examples:
+            return None
+        self.progress.phase("evaluate")
+        results = await evaluate_async(
+            self.environment,
+            self.policy,
+            num_examples=self.config.eval.num_examples,
+            rollouts_per_example=self.config.eval.rollouts_per_example,
+            sampling=self.config.sampling.to_sampling(),
+            seed=self.config.seed,
+        )
+        results.save(self.folder.evals / f"step_{step}.json")
+        return results
+
+    def _judge(self, results: Results | None, step: int) -> dict[str, float]:
+        """An environment that has reached its target gets a smaller batch from here on."""
+        if results is None:
+            return {}
+        metrics = results.metrics()
+        for stream in self.streams:
+            mean = metrics.get(f"{stream.name}/mean_reward")
+            if stream.target is not None and mean is not None and mean >= stream.target and not stream.reached:
+                stream.reached = True
+                self.progress.message(f"{stream.name} reached {mean:.3f} at step {step}; its batch is a quarter now")
+        return {f"eval/{metric}": value for metric, value in metrics.items()}
+
+    def _finished(self) -> bool:
+        return all(stream.reached for stream in self.streams)
+
+
+def _make_optimizers(model: Any, config: SFTConfig) -> list[Any]:
+    """AdamW for everything, or Muon for the matrices (Jordan et al. 2024) and AdamW for the rest; each knows its
+    peak."""
+    import torch
+
+    from polygym.train.optimizer import kind_of
+
+    kinds: dict[bool, list[Any]] = {True: [], False: []}
+    for name, parameter in model.named_parameters():
+        kinds[kind_of(name, parameter) == "matrix"].append(parameter)
+    matrices, others = kinds[True], kinds[False]
+    if config.optimizer == "adamw":
+        groups = [
+            {"params": matrices, "weight_decay": config.weight_decay, "peak": config.learning_rate},
+            {"params": others, "weight_decay": 0.0, "peak": config.learning_rate},
+        ]
+        return [torch.optim.AdamW(groups, lr=config.learning_rate)]
+    muon = torch.optim.Muon(
+        [{"params": matrices, "peak": config.matrix_learning_rate}],
+        lr=config.matrix_learning_rate,
+        weight_decay=config.weight_decay,
+    )
+    return [muon, torch.optim.AdamW([{"params": others, "weight_decay": 0.0, "peak": config.learning_rate}])]
+
+
+def _rate_factor(step: int, config: SFTConfig) -> float:
+    """The rate of step 0, 1, ... as a fraction of its peak: linear warm-up, plateau, linear decay."""
+    if step < config.warmup_steps:
+        return (step + 1) / (config.warmup_steps + 1)
+    start = config.lr_decay_from * config.max_steps
+    progress = max(0.0, (step - start) / max(1.0, config.max_steps - 1 - start))
+    return 1 - (1 - config.lr_final_fraction) * min(1.0, progress)

@@ -1,0 +1,65 @@
+"""The configuration of supervised training on demonstrations: the warm start before reinforcement learning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from polygym.train.config import EnvEntry, EvalConfig, SamplingConfig
+from polygym.train.config_file import Section, load
+
+
+class SFTEnvConfig(EnvEntry):
+    """One `[[env]]`: an environment whose demonstrations are learned."""
+
+    batch_size: int = Field(32, ge=1, description="its demonstrations a step")
+    target: float | None = Field(
+        None, description="held-out reward that is enough: from there on its batch is a quarter, so as not to overshoot"
+    )
+
+
+class SFTConfig(Section):
+    """Next-token training on what environments' `demonstrate` gives; only the policy's own tokens carry loss."""
+
+    name: str = Field("", description="name of the run folder; the recipe's or the file's name where empty")
+    output: str = Field("", description="run folder; `runs/NAME` where empty, with a number added while that exists")
+    model: str = Field("nano", description="nano, smollm2-135m, a folder, or a Hugging Face id")
+    from_scratch: bool = Field(
+        False, description="keep only the model's shape and tokenizer; start from random weights"
+    )
+    seed: int = Field(
+        0, ge=0, le=2**63 - 1, description="names the initial weights and the order of the demonstrations"
+    )
+    max_steps: int = Field(1000, ge=1, description="steps at most; a run ends earlier when every target is reached")
+    optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon takes the matrices, AdamW the rest")
+    learning_rate: float = Field(1e-4, gt=0, description="peak rate of AdamW")
+    matrix_learning_rate: float = Field(0.02, gt=0, description='peak rate of Muon, with optimizer = "muon"')
+    warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
+    lr_decay_from: float = Field(0.7, ge=0, lt=1, description="fraction of the run after which the rate falls linearly")
+    lr_final_fraction: float = Field(0.05, ge=0, le=1, description="rate at the end, as a fraction of the peak")
+    weight_decay: float = Field(0.0, ge=0, description="decay of matrices")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
+    max_seq_len: int = Field(2048, ge=8, description="longer demonstrations are refused")
+    micro_batch_tokens: int = Field(
+        16384, ge=8, description="tokens of one forward and backward pass at most, padding included"
+    )
+    device: str = Field(
+        "auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto takes a GPU where there is one"
+    )
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of weights and arithmetic")
+    threads: int | None = Field(None, ge=1, description="CPU threads; all cores where not given")
+    env: tuple[SFTEnvConfig, ...] = Field(min_length=1, strict=False, description="environments to learn from")
+    sampling: SamplingConfig = SamplingConfig()
+    eval: EvalConfig = EvalConfig()
+
+
+def load_config(source: str | Path, overrides: Sequence[str] = ()) -> SFTConfig:
+    """The config of a supervised run, from a path or a shipped recipe's name, with `key=value` overrides applied.
+
+    Raises:
+        UsageError: with every problem of the file on its own line.
+    """
+    return load(SFTConfig, source, overrides)

@@ -1,0 +1,41 @@
+"""How a run ended: every environment's held-out reward before and after, on the same tasks.
+
+The one idea: what counts is the paired difference on the same tasks, with its interval, environment by environment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from polygym.collect.results import Comparison, Results
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The end of a run.
+
+    `steps` were trained in `seconds`. `comparison` is the held-out reward before and after a GRPO run, `results` that at
+    the end of a supervised run; each is None where nothing was evaluated.
+    """
+
+    run_folder: str
+    steps: int
+    seconds: float
+    comparison: Comparison | None = None
+    results: Results | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain data."""
+        return {
+            "run_folder": self.run_folder,
+            "steps": self.steps,
+            "seconds": round(self.seconds, 1),
+            "comparison": self.comparison.to_dict() if self.comparison else None,
+            "results": self.results.to_dict() if self.results else None,
+        }
+
+    def __str__(self) -> str:
+        minutes, seconds = divmod(round(self.seconds), 60)
+        end = f"{self.steps} steps in {minutes} min {seconds:02d} s; run folder: {self.run_folder}"
+        return "\n\n".join(str(part) for part in (self.comparison, self.results, end) if part is not None)
