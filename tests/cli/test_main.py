@@ -13,9 +13,8 @@ import typer
 from polygym.cli.main import app, main
 from polygym.errors import GraderError, PolicyError, UsageError
 
-COMMANDS = [
-    "env list", "env show", "env test", "env init", "plan", "eval run", "sft run", "rl run", "model list", "model fetch",
-]  # fmt: skip
+COMMANDS = ["env list", "env show", "env test", "env init", "plan", "eval run", "sft run", "rl run"]
+COMMANDS += ["model list", "model fetch"]
 
 
 def polygym(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -51,10 +50,13 @@ def test_help_lists_every_noun_and_loads_nothing_heavy():
         (["env"], "error: Missing command; see: polygym env --help"),
         (["env", "lsit"], "error: No such command 'lsit'. Did you mean 'list'?; see: polygym env --help"),
         (["eval", "run"], "error: Missing argument 'ENV_OR_CONFIG'; see: polygym eval run --help"),
-        (["rl", "run", "--reusme", "x"], "error: No such option: --reusme (Possible options: --resume, --set); see: polygym rl run --help"),
+        (
+            ["rl", "run", "--jsn", "x"],
+            "error: No such option: --jsn (Possible options: --json, --set); see: polygym rl run --help",
+        ),
         (
             ["eval", "run", "math_rl", "-n", "3", "--total", "9"],
-            "error: -n 3 and --total 9 exclude each other; give one of them",
+            "error: num_examples=3 and total=9 exclude each other; give one of them",
         ),
         (
             ["env", "show", "math_rl", "--set", "twelve"],
@@ -75,7 +77,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, line, capsys):
         (UsageError("weight=-1; give 0 or more"), 2, "error: weight=-1; give 0 or more\n"),
         (PolicyError("http://localhost:1 is down"), 1, "error: http://localhost:1 is down\n"),
         (GraderError("the grader died \x1b[2J"), 1, "error: the grader died \n"),
-        (FileNotFoundError(2, "No such file or directory", "x.jsonl"), 2, "error: x.jsonl: No such file or directory\n"),
+        (FileNotFoundError(2, "No such file", "x.jsonl"), 2, "error: x.jsonl: No such file\n"),
         (
             ModuleNotFoundError("No module named 'torch'", name="torch"),
             2,
@@ -121,7 +123,8 @@ def test_json_output_is_json_and_nothing_else():
 
 def test_a_reader_that_leaves_early_gets_no_traceback():
     command = f"{sys.executable} -m polygym model list --json | head -c 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment)
     assert (done.stdout, done.stderr) == ("[", "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import pytest
 from rich.console import Console
@@ -20,10 +21,9 @@ METRICS = {
     "word/share": 0.4,
     "word/errors": 0,
     "combined/mean_reward": 0.45,
+    "eval/word/mean_reward": 0.25,
     "eval/word/groups": 3,
     "time/collect": 1.5,
-    "time/update": 0.5,
-    "time/evaluate": 30.0,
 }
 
 
@@ -41,21 +41,35 @@ def rollout(environment: str, reward: float | None) -> Rollout:
     return Rollout(environment, 0, "g", 0, 0, reward=reward, cause=cause)
 
 
+@pytest.fixture
+def tick(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """A clock that stands still until it is told how many seconds pass."""
+    now = [100.0]
+    monkeypatch.setattr("polygym.view.terminal.monotonic", lambda: now[0])
+
+    def pass_time(seconds: float) -> None:
+        now[0] += seconds
+
+    return pass_time
+
+
 def test_environments_of_a_metrics_line_keep_their_order_and_their_slashes():
     assert environment_names(METRICS) == ["reasoning/math", "word"]
 
 
-def test_a_training_step_away_from_a_terminal_is_one_line():
+def test_a_training_step_away_from_a_terminal_is_one_line(tick):
     console = screen(terminal=False)
     with TrainingDisplay(console) as display:
+        tick(2.0)
         display.step(5, 105, METRICS)
     expected = "step 5/105  3:20 left  reasoning/math 0.750 (2 errors)  word -  combined 0.450\n"
     assert text_of(console) == expected
 
 
-def test_a_training_run_on_a_terminal_shows_a_row_for_each_environment():
+def test_a_training_run_on_a_terminal_shows_a_row_for_each_environment(tick):
     console = screen(terminal=True)
     with TrainingDisplay(console) as display:
+        tick(2.0)
         display.phase("update")
         display.step(5, 105, METRICS)
         display.message("word has \x1b[31mregressed")
@@ -63,8 +77,13 @@ def test_a_training_run_on_a_terminal_shows_a_row_for_each_environment():
     assert "step 5/105" in shown
     assert "3:20 left  update" in shown
     assert "word has regressed" in shown
-    row = next(line for line in shown.split("\n") if line.startswith("reasoning/math"))
-    assert row.split() == ["reasoning/math", "0.60", "12", "0.750", "0.750", "▆", "0.50", "2"]
+    header, math, word = (
+        next(line for line in reversed(shown.split("\n")) if line.startswith(start)).split()
+        for start in ("environment", "reasoning/math", "word  ")
+    )
+    assert header == ["environment", "share", "groups", "reward", "signal", "held", "out", "errors", "trend"]
+    assert math == ["reasoning/math", "0.60", "12", "0.750", "0.50", "-", "2", "▆"]
+    assert word == ["word", "0.40", "8", "-", "-", "0.250", "0"]
 
 
 def test_an_evaluation_counts_unscored_rollouts_and_names_their_causes():
@@ -75,6 +94,24 @@ def test_an_evaluation_counts_unscored_rollouts_and_names_their_causes():
             display.rollout(item)
         display.finish()
     assert text_of(console) == "evaluating 3/3  0:00  math 0.750  word -  unscored 1 (endpoint 1)\n"
+
+
+def test_the_time_left_leaves_out_evaluations(tick):
+    display = TrainingDisplay(screen(terminal=False))
+    for phase, seconds in (("evaluate", 30.0), ("collect", 2.0)):
+        display.phase(phase)
+        display.start({"math": 1})
+        tick(seconds)
+        display.finish()
+    display.step(1, 11, METRICS)
+    assert display.seconds_left() == 20.0
+
+
+def test_a_run_on_demonstrations_shows_its_loss():
+    console = screen(terminal=False)
+    with TrainingDisplay(console) as display:
+        display.step(2, 2, {"math/loss": 0.125, "math/tokens": 100.0, "grad_norm": 1.0})
+    assert text_of(console) == "step 2/2  0:00 left  math loss 0.125\n"
 
 
 def test_only_the_collections_of_an_evaluation_get_lines_of_their_own_in_a_training_run():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from polygym.collect.evaluate import evaluate
@@ -15,7 +16,7 @@ from polygym.collect.results import Results
 from polygym.environments import Environment
 from polygym.messages import Message
 from polygym.policies.base import Policy, Request
-from polygym.rollout import Task, Turn
+from polygym.rollout import Rollout, Task, Turn
 
 COMPARED_TASKS = 1000  # tasks of a split that are compared between two loads
 
@@ -52,24 +53,19 @@ def check_environment(load: Callable[[], Environment], num_examples: int) -> Ite
         num_examples: held-out tasks of each leaf to play.
     """
     environment, again = load(), load()
-    for route, leaf in environment.leaves().items():
+    leaves = environment.leaves()
+    for route, leaf in leaves.items():
         yield _splits(route, leaf)
         yield _repeats(route, leaf, again.leaves()[route])
-    demonstrated = {route for route, leaf in environment.leaves().items() if leaf.demonstrate(_first(leaf)) is not None}
-    if demonstrated == set(environment.leaves()):
-        oracle = evaluate(environment, model="oracle", num_examples=num_examples, rollouts_per_example=1)
-        for route, leaf in environment.leaves().items():
-            yield _demonstrations(route, oracle, leaf.rubric.full_reward)
-    else:
-        for route in sorted(set(environment.leaves()) - demonstrated):
-            yield Check(route, "demonstrations earn the full reward", None, "demonstrate(task) is not defined")
-    silent = evaluate(environment, model=SilentPolicy(), num_examples=num_examples, rollouts_per_example=1)
-    for route in environment.leaves():
+    held_out = min(len(leaf.tasks("held_out")) for leaf in leaves.values())
+    if not held_out:
+        return
+    asked = min(num_examples, held_out)
+    oracle = evaluate(environment, "oracle", num_examples=asked, rollouts_per_example=1)
+    silent = evaluate(environment, SilentPolicy(), num_examples=asked, rollouts_per_example=1)
+    for route, leaf in leaves.items():
+        yield _demonstrations(route, leaf, oracle)
         yield _silence(route, silent)
-
-
-def _first(leaf: Environment) -> Task:
-    return leaf.tasks("held_out")[0]
 
 
 def _fingerprint(tasks: Sequence[Task]) -> list[tuple[object, ...]]:
@@ -82,7 +78,7 @@ def _splits(route: str, leaf: Environment) -> Check:
     detail = f"{len(train)} train, {len(held_out)} held out"
     if shared:
         detail += f", {len(shared)} in both, such as {sorted(map(str, shared))[0]}"
-    return Check(route, "splits share no task", not shared, detail)
+    return Check(route, "both splits have tasks and share none", not shared and bool(train and held_out), detail)
 
 
 def _repeats(route: str, leaf: Environment, again: Environment) -> Check:
@@ -91,16 +87,29 @@ def _repeats(route: str, leaf: Environment, again: Environment) -> Check:
     return Check(route, "loading again gives the same tasks", same, detail)
 
 
-def _demonstrations(route: str, results: Results, full: float) -> Check:
-    found = results.to_dict()["environments"][route]
-    mean = found["mean_reward"]
-    passed = not found["unscored"] and mean is not None and mean >= full - 1e-9
-    shown = "no rollout was scored" if mean is None else f"mean reward {mean:.3f} of {full:g}"
-    return Check(route, "demonstrations earn the full reward", passed, f"{shown}, unscored {found['unscored']}")
+def _demonstrations(route: str, leaf: Environment, results: Results) -> Check:
+    name = "demonstrations earn the full reward"
+    tasks = {task.id: task for task in leaf.tasks("held_out")}
+    played = [rollout for rollout in results.rollouts if rollout.environment == route]
+    if leaf.demonstrate(tasks[played[0].task_id]) is None:
+        return Check(route, name, None, "demonstrate(task) is not defined")
+    for rollout in played:
+        full = leaf.full_reward(tasks[rollout.task_id])
+        if rollout.reward is None:
+            return Check(route, name, False, _unscored(rollout))
+        if rollout.reward < full - 1e-9:
+            return Check(route, name, False, f"task {rollout.task_id} earned {rollout.reward:g} of {full:g}")
+    return Check(route, name, True, f"{len(played)} tasks")
+
+
+def _unscored(rollout: Rollout) -> str:
+    return f"task {rollout.task_id} is unscored: {rollout.cause.message if rollout.cause else 'no cause'}"
 
 
 def _silence(route: str, results: Results) -> Check:
-    found = results.to_dict()["environments"][route]
-    mean = found["mean_reward"]
-    detail = f"mean reward {mean:.3f}" if mean is not None else "no rollout was scored"
-    return Check(route, "an empty answer is scored", not found["unscored"], f"{detail}, unscored {found['unscored']}")
+    name = "an empty answer is scored"
+    played = [rollout for rollout in results.rollouts if rollout.environment == route]
+    for rollout in played:
+        if rollout.reward is None:
+            return Check(route, name, False, _unscored(rollout))
+    return Check(route, name, True, f"mean reward {fmean(rollout.reward or 0.0 for rollout in played):.3f}")

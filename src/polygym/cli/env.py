@@ -27,11 +27,11 @@ def list_all(as_json: Json = False) -> None:
 
     found = list_environments()
     if as_json:
-        print_json([vars(item) for item in found])
+        print_json([item.to_dict() for item in found])
         return
     width = max((len(item.id) for item in found), default=0)
     for item in found:
-        typer.echo(f"{item.id:{width}}  {item.description}")
+        typer.echo(f"{item.id:{width}}  {item.summary}")
 
 
 @app.command("show", epilog="Example: polygym env show tool_use --set num_examples=10")

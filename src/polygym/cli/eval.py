@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from polygym.cli.values import print_json, read_arguments
+from polygym.view.text import printable
 
 if TYPE_CHECKING:
     from polygym.environments import Environment
+    from polygym.policies.base import Sampling
 
 app = typer.Typer(help="Evaluate a policy on environments.", rich_markup_mode=None)
 
@@ -26,18 +29,20 @@ def run(
         str, typer.Argument(metavar="ENV_OR_CONFIG", help="Environment id, or a config whose environments to take.")
     ],
     model: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--model", "-m",
-            help="nano, smollm2-135m, oracle, a URL, a folder, a Hugging Face id, or a model of OPENAI_BASE_URL.",
+            "--model",
+            "-m",
+            help="nano, smollm2-135m, oracle, a URL, a folder, a Hugging Face id, or a model of OPENAI_BASE_URL; "
+            "default: the config's, else nano.",
         ),
-    ] = "nano",
-    num_examples: Annotated[
-        int | None, typer.Option("-n", "--num-examples", min=1, help="Tasks; on a group, of each environment.")
     ] = None,
-    rollouts: Annotated[int, typer.Option("-r", "--rollouts-per-example", min=1, help="Rollouts of each task.")] = 4,
+    num_examples: Annotated[
+        int | None, typer.Option("-n", "--num-examples", help="Tasks; on a group, of each environment.")
+    ] = None,
+    rollouts: Annotated[int, typer.Option("-r", "--rollouts-per-example", help="Rollouts of each task.")] = 4,
     total: Annotated[
-        int | None, typer.Option("--total", min=1, help="Tasks altogether, split by the shares; instead of -n.")
+        int | None, typer.Option("--total", help="Tasks altogether, split by the shares; instead of -n.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write OUT.jsonl, OUT_failures.jsonl and OUT_metrics.json.")
@@ -55,48 +60,77 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Evaluate a model: a table of every environment and all combined, with 95 % intervals."""
+    from polygym.cli.watch import CollectionWatch
     from polygym.collect.evaluate import evaluate
-    from polygym.errors import UsageError
-    from polygym.policies.base import Sampling
-    from polygym.view.terminal import CollectionDisplay
+    from polygym.errors import PolicyError
 
-    if total is not None and num_examples is not None:
-        raise UsageError(f"-n {num_examples} and --total {total} exclude each other; give one of them")
     chosen = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
-    sampling = Sampling(**{key: value for key, value in chosen.items() if value is not None})  # type: ignore[arg-type]
-    with CollectionDisplay(title="evaluating") as display:
+    given = {key: value for key, value in chosen.items() if value is not None}
+    subject = find_subject(environment, settings or [], given)
+    with CollectionWatch(title="evaluating") as display:
         results = evaluate(
-            find_environment(environment, settings or []),
-            model=model,
+            subject.environment,
+            model or subject.model,
             num_examples=num_examples,
             total=total,
             rollouts_per_example=rollouts,
-            sampling=sampling,
+            sampling=subject.sampling_E,
+            max_turns=subject.max_turns_E,
             concurrency=concurrency,
             seed=seed,
-            timeout=timeout,
+            timeout=timeout if timeout is not None else subject.timeout_E,
             progress=display,
             output=output,
         )
     if as_json:
         print_json(results.to_dict())
     else:
-        typer.echo(str(results))
+        typer.echo(printable(results))
+    if not any(rollout.scored for rollout in results.rollouts):
+        cause = results.rollouts[0].cause
+        raise PolicyError(f"no rollout was scored; the first: {cause.message if cause else 'no cause'}")
 
 
-def find_environment(name: str, settings: list[str]) -> Environment:
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is evaluated, with the settings of its config where it comes from one."""
+
+    environment: Environment
+    model: str
+    sampling_E: dict[str, Sampling]
+    max_turns_E: dict[str, int] | None = None
+    timeout_E: dict[str, float] | None = None
+
+
+def find_subject(name: str, settings: list[str], sampling: dict[str, Any]) -> Subject:
     """The environment behind an id, or the environments of a config as one.
 
     A shipped recipe's plain name is its environment; `NAME/VARIANT` and a path to a TOML file are configs.
+
+    Args:
+        name: id, path of a config, or a shipped config's name.
+        settings: `key=value` texts: arguments of the environment, or keys of the config.
+        sampling: fields of `Sampling` that replace those of the config.
     """
     from polygym.environments import load_environment
+    from polygym.policies.base import Sampling
 
     if not is_config(name):
-        return load_environment(name, **read_arguments(settings))
+        environment = load_environment(name, **read_arguments(settings))
+        return Subject(environment, "nano", dict.fromkeys(environment.leaves(), Sampling(**sampling)))
     from polygym.train.config import load_config
-    from polygym.train.setup import build_environment
+    from polygym.train.setup import build_environment, route_settings
 
-    return build_environment(load_config(name, settings).env)
+    config = load_config(name, settings)
+    environment = build_environment(config.env)
+    settings_E = route_settings(environment, config)
+    return Subject(
+        environment,
+        config.model,
+        {route: replace(found.sampling, **sampling) for route, found in settings_E.items()},
+        {route: found.max_turns for route, found in settings_E.items() if found.max_turns is not None},
+        {route: found.timeout_seconds for route, found in settings_E.items()},
+    )
 
 
 def is_config(name: str) -> bool:

@@ -40,10 +40,10 @@ def run(
 
         show_plan(loaded, as_json=as_json)
         return
+    from polygym.cli.watch import TrainingWatch
     from polygym.train import loop
-    from polygym.view.terminal import TrainingDisplay
 
-    with TrainingDisplay() as display:
+    with TrainingWatch() as display:
         summary = loop.run(loaded, resume=resume, progress=display)
     if as_json:
         print_json(summary.to_dict())

@@ -25,10 +25,10 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Train on the demonstrations that a config's environments give."""
+    from polygym.cli.watch import TrainingWatch
     from polygym.train import sft
-    from polygym.view.terminal import TrainingDisplay
 
-    with TrainingDisplay() as display:
+    with TrainingWatch() as display:
         summary = sft.run(sft.load_config(config, settings or []), progress=display)
     if as_json:
         print_json(summary.to_dict())

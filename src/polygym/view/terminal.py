@@ -7,9 +7,11 @@ output stays clean.
 
 from __future__ import annotations
 
-import time
+import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
+from statistics import median
+from time import monotonic
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +28,17 @@ RECENT_STEPS = 10  # steps behind the smoothed reward and the estimate of the ti
 PLAIN_SECONDS = 10.0  # without a terminal, a collection reports this often
 BAR_WIDTH = 28
 EVALUATE = "evaluate"  # the phase that belongs to no step
+HELD_OUT = "held_out"
+# what a line of the training table shows: metric below <env>/, title, decimals
+COLUMNS = (
+    ("share", "share", 2),
+    ("groups", "groups", 0),
+    ("mean_reward", "reward", 3),
+    ("signal_fraction", "signal", 2),
+    ("loss", "loss", 4),
+    (HELD_OUT, "held out", 3),
+    ("errors", "errors", 0),
+)
 
 
 class Display:
@@ -76,7 +89,7 @@ class CollectionDisplay(Display):
         self._unscored_E: Counter[str] = Counter()
         self._rewards_E: defaultdict[str, list[float]] = defaultdict(list)
         self._causes: Counter[str] = Counter()
-        self._started = self._reported = time.monotonic()
+        self._started = self._reported = monotonic()
 
     def start(self, total_by_environment: Mapping[str, int]) -> None:
         """A collection begins; how many rollouts each environment will have."""
@@ -91,8 +104,8 @@ class CollectionDisplay(Display):
         else:
             self._unscored_E[name] += 1
             self._causes[rollout.cause.kind if rollout.cause else "unknown"] += 1
-        if time.monotonic() - self._reported >= PLAIN_SECONDS:
-            self._reported = time.monotonic()
+        if monotonic() - self._reported >= PLAIN_SECONDS:
+            self._reported = monotonic()
             self._report()
 
     def finish(self) -> None:
@@ -107,7 +120,7 @@ class CollectionDisplay(Display):
     def line(self) -> str:
         """The state as one line."""
         planned = sum(self._totals_E.values())
-        parts = [f"{self.title} {self._done_E.total()}/{planned}", clock(time.monotonic() - self._started)]
+        parts = [f"{self.title} {self._done_E.total()}/{planned}", clock(monotonic() - self._started)]
         for name in self._totals_E:
             rewards = self._rewards_E[name]
             parts.append(f"{one_line(name, 40)} {f'{sum(rewards) / len(rewards):.3f}' if rewards else '-'}")
@@ -121,7 +134,7 @@ class CollectionDisplay(Display):
     def render(self) -> RenderableType:
         """A bar for all, then a line an environment."""
         done, total = self._done_E.total(), sum(self._totals_E.values())
-        seconds = time.monotonic() - self._started
+        seconds = monotonic() - self._started
         left = f", {clock(seconds / done * (total - done))} left" if 0 < done < total else ""
         head = Table.grid(padding=(0, 1))
         bar = ProgressBar(max(1, total), done, width=BAR_WIDTH)
@@ -143,6 +156,7 @@ class TrainingDisplay(CollectionDisplay):
     """A training run: step and time left, then share, groups, mean reward, signal and errors, an environment a line.
 
     The same object also takes the calls of a collection (`start`, `rollout`, `finish`), shown while an evaluation runs.
+    A column whose metric no environment has is left out, so a run on demonstrations shows its loss instead of rewards.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -150,81 +164,85 @@ class TrainingDisplay(CollectionDisplay):
         self._phase = "starting"
         self._step = 0
         self._max_steps = 0
-        self._metrics: Mapping[str, float | None] = {}
+        self._metrics_E: dict[str, dict[str, float]] = {}
+        self._combined: float | None = None
         self._history_E: defaultdict[str, list[float]] = defaultdict(list)
         self._errors_E: Counter[str] = Counter()
         self._step_seconds: deque[float] = deque(maxlen=RECENT_STEPS)
+        self._stepped = monotonic()
+        self._evaluated_seconds = 0.0
 
     def phase(self, name: str) -> None:
         """What the run does now: evaluate, collect, update or checkpoint."""
         self._phase = name
+
+    def finish(self) -> None:
+        """The collection has ended; the time of an evaluation belongs to no step."""
+        super().finish()
+        if self._phase == EVALUATE:
+            self._evaluated_seconds += monotonic() - self._started
 
     def _report(self) -> None:
         """As lines, the collection of a step is told by the step's own line."""
         if self._phase == EVALUATE:
             super()._report()
 
-    def step(self, step: int, max_steps: int, metrics: Mapping[str, float | None]) -> None:
+    def step(self, step: int, max_steps: int, metrics: Mapping[str, float]) -> None:
         """A step has ended; `metrics` is its line of metrics.jsonl."""
-        self._step, self._max_steps, self._metrics = step, max_steps, metrics
-        phases = [key for key in metrics if key.startswith("time/") and key != f"time/{EVALUATE}"]
-        self._step_seconds.append(sum(metrics[key] or 0.0 for key in phases))
+        now = monotonic()
+        self._step_seconds.append(now - self._stepped - self._evaluated_seconds)
+        self._stepped, self._evaluated_seconds = now, 0.0
+        self._step, self._max_steps = step, max_steps
+        self._combined = metrics.get("combined/mean_reward")
         for name in environment_names(metrics):
-            reward = metrics.get(f"{name}/mean_reward")
-            if reward is not None:
-                self._history_E[name].append(reward)
-            self._errors_E[name] += int(metrics.get(f"{name}/errors") or 0)
+            held_out = self._metrics_E.get(name, {}).get(HELD_OUT)
+            own = {key: metrics[f"{name}/{key}"] for key, _, _ in COLUMNS if f"{name}/{key}" in metrics}
+            held_out = metrics.get(f"eval/{name}/mean_reward", held_out)
+            self._metrics_E[name] = own if held_out is None else own | {HELD_OUT: held_out}
+            self._errors_E[name] += int(own.get("errors", 0))
+            if "mean_reward" in own:
+                self._history_E[name].append(own["mean_reward"])
         if not self.live:
             self.message(self.step_line())
 
     def seconds_left(self) -> float | None:
-        """Estimate from the last steps, evaluations apart; None before the first."""
-        if not any(self._step_seconds):
-            return None
-        return sum(self._step_seconds) / len(self._step_seconds) * (self._max_steps - self._step)
+        """Estimate from the median of the last steps; None before the first. Evaluations are not counted."""
+        return median(self._step_seconds) * (self._max_steps - self._step) if self._step_seconds else None
 
     def step_line(self) -> str:
         """The step as one line."""
         left = self.seconds_left()
         parts = [f"step {self._step}/{self._max_steps}", *([f"{clock(left)} left"] if left is not None else [])]
-        for name in environment_names(self._metrics):
+        for name, own in self._metrics_E.items():
+            loss = f"loss {own['loss']:.3f}" if "loss" in own else "-"
+            reward = f"{own['mean_reward']:.3f}" if "mean_reward" in own else loss
             errors = f" ({self._errors_E[name]} errors)" if self._errors_E[name] else ""
-            parts.append(f"{one_line(name, 40)} {_number(self._metrics.get(f'{name}/mean_reward'))}{errors}")
-        parts.append(f"combined {_number(self._metrics.get('combined/mean_reward'))}")
-        return "  ".join(parts)
+            parts.append(f"{one_line(name, 40)} {reward}{errors}")
+        return "  ".join([*parts, *([] if self._combined is None else [f"combined {self._combined:.3f}"])])
 
     def render(self) -> RenderableType:
         """Bar, table, and a line for an evaluation under way."""
         left = self.seconds_left()
         head = Table.grid(padding=(0, 1))
-        eta = f"  {clock(left)} left" if left is not None else ""
+        eta = f"{clock(left)} left  " if left is not None else ""
         bar = ProgressBar(max(1, self._max_steps), self._step, width=BAR_WIDTH)
-        head.add_row(f"step {self._step}/{self._max_steps or '?'}", bar, Text(f"{eta}  {one_line(self._phase, 40)}"))
+        head.add_row(f"step {self._step}/{self._max_steps or '?'}", bar, Text(f"{eta}{one_line(self._phase, 40)}"))
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        columns = [column for column in COLUMNS if any(column[0] in own for own in self._metrics_E.values())]
         table.add_column("environment")
-        for column in ("share", "groups", "reward", f"last {RECENT_STEPS}", "trend", "signal", "errors"):
-            table.add_column(column, justify="left" if column == "trend" else "right")
-        for name in environment_names(self._metrics):
-            recent = self._history_E[name][-RECENT_STEPS:]
-            errors = Text(str(self._errors_E[name]), style="red" if self._errors_E[name] else "")
-            table.add_row(
-                Text(one_line(name, 40)),
-                _number(self._metrics.get(f"{name}/share"), 2),
-                _number(self._metrics.get(f"{name}/groups"), 0),
-                _number(self._metrics.get(f"{name}/mean_reward")),
-                _number(sum(recent) / len(recent) if recent else None),
-                sparkline(recent),
-                _number(self._metrics.get(f"{name}/signal_fraction"), 2),
-                errors,
-            )
-        return Group(head, table, *([Text(self.line(), style="dim")] if self._phase == EVALUATE else []))
+        for _, title, _ in columns:
+            table.add_column(title, justify="right")
+        if self._history_E:
+            table.add_column("trend")
+        for name, own in self._metrics_E.items():
+            cells = [f"{own[key]:.{digits}f}" if key in own else "-" for key, _, digits in columns]
+            trend = [sparkline(self._history_E[name])] if self._history_E else []
+            table.add_row(Text(one_line(name, 40)), *cells, *trend, style="red" if own.get("errors") else "")
+        below = [Text(self.line(), style="dim")] if self._phase == EVALUATE else []
+        return Group(head, *([table] if self._metrics_E else []), *below)
 
 
 def environment_names(metrics: Mapping[str, object]) -> list[str]:
     """Environments that a line of metrics speaks of, in its order; a name may hold "/" where groups nest."""
-    names = [key.removesuffix("/groups") for key in metrics if key.endswith("/groups")]
-    return [name for name in names if name not in ("combined", "all") and not name.startswith("eval/")]
-
-
-def _number(value: float | None, digits: int = 3) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+    found = (re.fullmatch(r"(?!eval/|time/)(.+)/(?:groups|loss)", key) for key in metrics)
+    return list(dict.fromkeys(match[1] for match in found if match))
