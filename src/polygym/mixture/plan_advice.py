@@ -1,0 +1,80 @@
+"""What to change in a batch plan: advice, and warnings about environments that cannot teach.
+
+The one idea: a warning says the figure, the bound that it breaks and what to do about it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from polygym.mixture.evidence import Evidence
+
+if TYPE_CHECKING:
+    from polygym.mixture.batch_plan import EnvironmentPlan
+
+TOO_EASY = 0.8  # mean reward above which most groups have no signal
+HOPELESS_ATTEMPTS = 10  # attempts without any reward after which an environment is called hopeless
+START_RANGE = (0.25, 0.45)  # combined starting reward from which runs learn well
+UNBALANCED_SHARES = 4.0  # largest over smallest sampling share
+UNBALANCED_EPOCHS = 10.0  # most over least passes through the tasks, where the most is above 1
+
+
+def advice(environments: int, groups: int, k: int) -> str:
+    """What to raise when an environment is added, so that those that are there lose nothing."""
+    each = math.ceil(groups / environments)
+    total = each * (environments + 1)
+    return (
+        f"when an environment is added: raise batch_size from {groups * k} to {total * k} ({total} groups a step), "
+        f"so that the others keep their groups, or set groups_per_environment = {each} instead of batch_size, and it follows"
+    )
+
+
+def warnings(
+    plans: Sequence[EnvironmentPlan], evidence: Mapping[str, Evidence], groups: int, combined: float | None
+) -> list[str]:
+    found = []
+    if groups < len(plans):
+        found.append(
+            f"{groups} groups a step are fewer than the {len(plans)} environments: they take turns, and a step does "
+            f"not hold each of them; give at least {len(plans)} groups a step"
+        )
+    for plan in plans:
+        if plan.mean_reward is not None and plan.mean_reward > TOO_EASY:
+            found.append(
+                f"{plan.name} is too easy: mean reward {plan.mean_reward:.2f} is above {TOO_EASY:g}, so few groups "
+                "have signal; give harder tasks or a lower weight"
+            )
+        if plan.attempts >= HOPELESS_ATTEMPTS and not evidence[plan.name].success:
+            found.append(
+                f"{plan.name} is hopeless: no reward in {plan.attempts} attempts, so nothing can be learned from it; "
+                "give easier tasks, worked examples (few_shot) or a warm start (polygym sft run)"
+            )
+    found += _unbalanced(plans)
+    low, high = START_RANGE
+    if combined is not None and not low <= combined <= high:
+        where, change = ("below", "easier") if combined < low else ("above", "harder")
+        found.append(
+            f"the combined starting reward {combined:.2f} is {where} {low:g} to {high:g}, where runs learn best; "
+            f"make the tasks {change}"
+        )
+    return found
+
+
+def _unbalanced(plans: Sequence[EnvironmentPlan]) -> list[str]:
+    found = []
+    most, least = max(plans, key=lambda plan: plan.share), min(plans, key=lambda plan: plan.share)
+    if most.share > UNBALANCED_SHARES * least.share:
+        found.append(
+            f"the shares are unbalanced: {most.name} gets {most.share / least.share:.1f} times the groups of "
+            f"{least.name}; bring their weights closer if both matter"
+        )
+    most, least = max(plans, key=lambda plan: plan.epochs), min(plans, key=lambda plan: plan.epochs)
+    if most.epochs > max(1.0, UNBALANCED_EPOCHS * least.epochs):
+        found.append(
+            f"the task counts are unbalanced: the run passes {most.epochs:.1f} times through the {most.tasks} tasks of "
+            f"{most.name} and {least.epochs:.1f} times through the {least.tasks} of {least.name}; "
+            f"give {most.name} more tasks"
+        )
+    return found
