@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from polygym.collect.progress import Progress
@@ -111,7 +111,7 @@ class Collector:
         waiting = list(assignments)
         rollouts: list[Rollout | None] = [None] * len(waiting)
         self.progress.start(Counter(assignment.task.environment for assignment in waiting))
-        line = iter(enumerate(waiting))
+        line = deque(enumerate(waiting))
         workers = [asyncio.create_task(self._work(line, rollouts)) for _ in range(min(self.concurrency, len(waiting)))]
         try:
             await asyncio.gather(*workers)
@@ -122,15 +122,22 @@ class Collector:
             self.progress.finish()
         return [rollout for rollout in rollouts if rollout is not None]
 
-    async def _work(self, line: Iterator[tuple[int, Assignment]], rollouts: list[Rollout | None]) -> None:
+    async def _work(self, line: deque[tuple[int, Assignment]], rollouts: list[Rollout | None]) -> None:
         """Play the next assignment in line until there is none."""
-        for played, (position, assignment) in enumerate(line, start=1):
-            rollouts[position] = rollout = await self._play(assignment)
-            if self.on_rollout is not None:
-                self.on_rollout(rollout)
-            self.progress.rollout(rollout)
-            if played % _ROLLOUTS_BETWEEN_YIELDS == 0:
-                await asyncio.sleep(0)
+        played = 0
+        try:
+            while line:
+                position, assignment = line.popleft()
+                rollouts[position] = rollout = await self._play(assignment)
+                if self.on_rollout is not None:
+                    self.on_rollout(rollout)
+                self.progress.rollout(rollout)
+                played += 1
+                if played % _ROLLOUTS_BETWEEN_YIELDS == 0:
+                    await asyncio.sleep(0)
+        except BaseException:
+            line.clear()  # nobody begins another one
+            raise
 
     async def _play(self, assignment: Assignment) -> Rollout:
         timeout_seconds = assignment.timeout_seconds or self.timeout_seconds
