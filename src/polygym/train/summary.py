@@ -15,8 +15,8 @@ from polygym.collect.results import Comparison, Results
 class Summary:
     """The end of a run.
 
-    `steps` were trained in `seconds`. `comparison` is the held-out reward before and after a GRPO run, `results` that at
-    the end of a supervised run; each is None where nothing was evaluated.
+    `steps` were trained in `seconds`. `comparison` is the held-out reward before and after a GRPO run, `results`
+    that at the end of a supervised run; each is None where nothing was evaluated.
     """
 
     run_folder: str

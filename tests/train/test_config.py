@@ -1,0 +1,106 @@
+"""Tests of training configs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polygym.errors import UsageError
+from polygym.train.config import RunConfig, load_config
+from polygym.train.config_file import recipe_configs, validate
+
+MINIMAL = {"batch_size": 64, "env": [{"id": "math_rl"}]}
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lerning_rate": 1e-5}, "unknown key 'lerning_rate'; did you mean 'learning_rate'?"),
+        ({"env": [{"id": "a", "wieght": 1}]}, "unknown key 'env.0.wieght'; did you mean 'weight'?"),
+        ({"eval": {"intervall": 1}}, "unknown key 'eval.intervall'; did you mean 'interval'?"),
+        ({"eval": {"env": [{"id": "a", "weight": 1.0}]}}, "unknown key 'eval.env.0.weight'; Allowed: args, id, name"),
+        ({"env": [{"id": "a", "sampling": {"temprature": 1}}]}, "did you mean 'temperature'?"),
+        ({"env": [{"id": "a", "weight": "1"}]}, "env.0.weight='1': Input should be a valid number"),
+        ({"env": [{"id": "a", "weight": -1.0}]}, "env.0.weight=-1.0: Input should be greater than or equal to 0"),
+        ({"env": [{"id": "a", "weight": float("nan")}]}, "env.0.weight=nan: Input should be a finite number"),
+        ({"env": []}, "at least 1 item"),
+        ({"rollouts_per_example": 1}, "rollouts_per_example=1: Input should be greater than or equal to 2"),
+        ({"seed": True}, "seed=True: Input should be a valid integer"),
+        ({"seed": 2**63}, "seed=9223372036854775808"),
+        ({"batch_size": 60}, "batch_size=60 is no multiple of rollouts_per_example=8; try 64"),
+        ({"groups_per_environment": 4}, "both was given"),
+        ({"advantage": "group_std"}, "would cancel reward_normalization"),
+        ({"sampling": {"temperature": 0}}, "greedy"),
+        ({"sampling": {"top_p": 0.0}}, "sampling.top_p=0.0"),
+        ({"device": "gpu"}, "device='gpu'"),
+    ],
+)
+def test_a_bad_key_or_value_is_refused_with_the_fix(change: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        validate(RunConfig, MINIMAL | change, "mine.toml")
+    assert message in str(error.value)
+
+
+def test_every_problem_of_a_file_is_reported_at_once() -> None:
+    with pytest.raises(UsageError) as error:
+        validate(RunConfig, MINIMAL | {"seeed": 1, "max_step": 3}, "mine.toml")
+    assert str(error.value).count("\n") == 1
+
+
+def test_a_file_is_read_and_named_after_itself(tmp_path: Path) -> None:
+    path = write(tmp_path, 'batch_size = 16\n[[env]]\nid = "math_rl"\nname = "math"\n')
+    config = load_config(path)
+    assert (config.name, config.batch_size, config.env[0].name) == ("mine", 16, "math")
+
+
+def test_overrides_reach_tables_and_named_environments(tmp_path: Path) -> None:
+    path = write(tmp_path, 'batch_size = 16\n[[env]]\nid = "math_rl"\n[[env]]\nid = "word_game"\nname = "word"\n')
+    config = load_config(
+        path,
+        ["learning_rate=3e-4", "eval.interval=5", "env.word.weight=2.0", "env.math_rl.args.seed=7", "model=some/model"],
+    )
+    assert config.learning_rate == 3e-4
+    assert config.eval.interval == 5
+    assert [entry.weight for entry in config.env] == [1.0, 2.0]
+    assert config.env[0].args == {"seed": 7}
+    assert config.model == "some/model"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("learning_rate", "not of the form key=value"),
+        ("env.wrod.weight=2", "no entry is named 'wrod'; did you mean 'word'?"),
+        ("env=2", "env=2: Input should be a valid tuple"),
+        ("learning_rate.peak=2", "is a value, not a table"),
+        ("learning_rat=2", "did you mean 'learning_rate'?"),
+    ],
+)
+def test_a_bad_override_is_refused(tmp_path: Path, override: str, message: str) -> None:
+    path = write(tmp_path, 'learning_rate = 1e-5\nbatch_size = 16\n[[env]]\nid = "word_game"\nname = "word"\n')
+    with pytest.raises(UsageError) as error:
+        load_config(path, [override])
+    assert message in str(error.value)
+
+
+def test_a_missing_file_and_an_unknown_recipe_are_two_errors(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"'.*none.toml' does not exist"):
+        load_config(tmp_path / "none.toml")
+    with pytest.raises(UsageError, match=r"did you mean 'multi_env'\?"):
+        load_config("multi_emv")
+
+
+def test_a_file_that_is_not_toml_is_refused_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"not valid TOML: .*line 1"):
+        load_config(write(tmp_path, "batch_size = = 3\n"))
+
+
+def test_shipped_recipes_have_configs() -> None:
+    assert {"multi_env", "math_rl", "tool_use", "word_game"} <= set(recipe_configs())
