@@ -31,7 +31,7 @@ def list_all(as_json: Json = False) -> None:
         return
     width = max((len(item.id) for item in found), default=0)
     for item in found:
-        typer.echo(f"{item.id:{width}}  {item.summary}")
+        typer.echo(f"{item.id:{width}}  {item.description}")
 
 
 @app.command("show", epilog="Example: polygym env show tool_use --set num_examples=10")
@@ -112,11 +112,12 @@ def check(
         checks.append(check)
         if not as_json:
             typer.echo(f"{marks[check.passed]:8} {check.environment}: {check.name} ({one_line(check.detail)})")
+    passed = sum(check.passed is True for check in checks)
     failed = sum(check.passed is False for check in checks)
     if as_json:
         print_json({"id": environment, "passed": not failed, "checks": [check.to_dict() for check in checks]})
     else:
-        typer.echo(f"{len(checks) - failed} passed, {failed} failed")
+        typer.echo(f"{passed} passed, {failed} failed, {len(checks) - passed - failed} skipped")
     if failed:
         raise typer.Exit(1)
 

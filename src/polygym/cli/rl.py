@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polygym.cli.values import print_json
+
+if TYPE_CHECKING:
+    from polygym.mixture import BatchPlan
+    from polygym.train.summary import Summary
 
 app = typer.Typer(help="Train a policy with reinforcement learning.", rich_markup_mode=None)
 
@@ -36,16 +40,20 @@ def run(
 
     loaded = load_config(config, settings or [])
     if dry_run:
-        from polygym.cli.plan import show_plan
+        from polygym.cli.plan import make_plan
 
-        show_plan(loaded, as_json=as_json)
+        _print(make_plan(loaded), as_json)
         return
     from polygym.cli.watch import TrainingWatch
     from polygym.train import loop
 
     with TrainingWatch() as display:
         summary = loop.run(loaded, resume=resume, progress=display)
+    _print(summary, as_json)
+
+
+def _print(result: BatchPlan | Summary, as_json: bool) -> None:
     if as_json:
-        print_json(summary.to_dict())
+        print_json(result.to_dict())
     else:
-        typer.echo(str(summary))
+        typer.echo(str(result))

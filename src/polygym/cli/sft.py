@@ -27,9 +27,10 @@ def run(
     """Train on the demonstrations that a config's environments give."""
     from polygym.cli.watch import TrainingWatch
     from polygym.train import sft
+    from polygym.train.sft_config import load_config
 
     with TrainingWatch() as display:
-        summary = sft.run(sft.load_config(config, settings or []), progress=display)
+        summary = sft.run(load_config(config, settings or []), progress=display)
     if as_json:
         print_json(summary.to_dict())
     else:
