@@ -33,7 +33,9 @@ class Sampling:
         if isinstance(self.max_tokens, bool) or not isinstance(self.max_tokens, int) or self.max_tokens < 1:
             raise UsageError(f"max_tokens={self.max_tokens!r} must be an integer of at least 1")
         if not 0 <= self.temperature <= 100:
-            raise UsageError(f"temperature={self.temperature!r} is outside [0, 100]; 0 is greedy, 1 samples the policy itself")
+            raise UsageError(
+                f"temperature={self.temperature!r} is outside [0, 100]; 0 is greedy, 1 samples the policy itself"
+            )
         if not 0 < self.top_p <= 1:
             raise UsageError(f"top_p={self.top_p!r} is outside (0, 1]; 1 keeps every token")
 
@@ -77,3 +79,4 @@ class Policy(Protocol):
 
     async def close(self) -> None:
         """Release connections, threads and models. Calling it twice is harmless."""
+        return
