@@ -62,14 +62,15 @@ class CircuitBreaker:
     """Remembers that an endpoint is dead, for all requests together.
 
     After `threshold` requests in a row that gave up, it is open for `cooldown_seconds`: `is_open` is then true and
-    requests should fail at once with `cause`. After that, one request at a time is let through as a probe. Any answer
-    closes it.
+    requests should fail at once with `cause` and its `kind`. After that, one request in each cooldown is let through
+    as a probe. Any answer closes it.
     """
 
     def __init__(self, threshold: int, cooldown_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.threshold = threshold
         self.cooldown_seconds = cooldown_seconds
         self.cause = ""
+        self.kind = ""
         self._clock = clock
         self._failures = 0
         self._next_probe_at = 0.0
@@ -87,10 +88,11 @@ class CircuitBreaker:
         self._next_probe_at = now + self.cooldown_seconds
         return True
 
-    def failed(self, cause: str) -> None:
+    def failed(self, cause: str, kind: str) -> None:
         """A request has given up because nobody answered."""
         self._failures += 1
         self.cause = cause
+        self.kind = kind
         self._next_probe_at = self._clock() + self.cooldown_seconds
 
     def answered(self) -> None:

@@ -46,29 +46,25 @@ class Endpoint:
     """Sends bodies to `{base_url}/chat/completions` and says what came back.
 
     Args:
-        base_url: default is the environment's `OPENAI_BASE_URL`, else OpenAI's own address if there is a key.
+        base_url: default is the environment's `OPENAI_BASE_URL`, else OpenAI's own address if there is a key. An
+            address is shown and saved, so it may not hold a password.
         api_key_env: name of the environment variable that holds the key.
         concurrency: places; each is for one request under way.
 
     Raises:
-        UsageError: when the address is no http address, or there is none.
+        UsageError: when there is no address, or it is no http address.
     """
 
     def __init__(self, base_url: str | None, api_key_env: str, concurrency: int) -> None:
         self.api_key_env = api_key_env
-        self._url = f"{_base_url(base_url, api_key_env)}/chat/completions"
+        self.address = _base_url(base_url, api_key_env)
         self._concurrency = concurrency
         self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
 
     @property
-    def address(self) -> str:
-        """The base URL as it may be shown: without a user and password in it."""
-        return _shown(self._url).removesuffix("/chat/completions")
-
-    @property
     def is_openai(self) -> bool:
         """Whether this is OpenAI's own service."""
-        return urlsplit(self._url).hostname == urlsplit(OPENAI_URL).hostname
+        return urlsplit(self.address).hostname == urlsplit(OPENAI_URL).hostname
 
     @property
     def has_key(self) -> bool:
@@ -91,10 +87,11 @@ class Endpoint:
         import aiohttp
 
         session = (await self._loop()).session
+        url = f"{self.address}/chat/completions"
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_SECONDS))
         data = body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body)
         try:
-            async with session.post(self._url, data=data, timeout=timeout, allow_redirects=False) as response:
+            async with session.post(url, data=data, timeout=timeout, allow_redirects=False) as response:
                 answer = decode(await response.read())
                 retry_after = retry_after_seconds(response.headers) if response.status != 200 else None
                 return classify(response.status, answer, retry_after), answer
@@ -129,7 +126,7 @@ class Endpoint:
         if key := os.environ.get(self.api_key_env):
             headers["Authorization"] = f"Bearer {key}"
         connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
-        session = aiohttp.ClientSession(headers=headers, connector=connector, proxy=_proxy(self._url))
+        session = aiohttp.ClientSession(headers=headers, connector=connector, proxy=_proxy(self.address))
         try:
             yield session
         finally:
@@ -162,11 +159,6 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _shown(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
 def _base_url(base_url: str | None, api_key_env: str) -> str:
     given = base_url if base_url is not None else os.environ.get("OPENAI_BASE_URL")
     if not given:
@@ -177,9 +169,16 @@ def _base_url(base_url: str | None, api_key_env: str) -> str:
             f"or {api_key_env} for {OPENAI_URL}"
         )
     url = given.strip().rstrip("/").removesuffix("/chat/completions")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"base_url={_shown(given)!r} is no http address; give one like http://localhost:8000/v1")
+    if "@" in url:
+        shown = f"{url.partition('//')[0]}//***@{url.rpartition('@')[2]}"
+        raise UsageError(f"base_url={shown!r} holds a user or password; keys are read from {api_key_env} only")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half an IPv6 address, a port that is no number
+        usable = False
+    if not usable:
+        raise UsageError(f"base_url={given!r} is no http address; give one like http://localhost:8000/v1")
     return url
 
 

@@ -133,7 +133,7 @@ class OpenAIPolicy:
         """An answer that is a turn. Raises PolicyError when there is none to be had."""
         probing = self._breaker.is_open
         if probing and not self._breaker.admit_probe():
-            raise self._error("endpoint", f"not tried, as the requests before it found: {self._breaker.cause}")
+            raise self._error(self._breaker.kind, f"not tried, as the requests before it found: {self._breaker.cause}")
         deadline = time.monotonic() + self.deadline_seconds
         fields = self._fields(request)
         body = encode(fields)
@@ -160,7 +160,9 @@ class OpenAIPolicy:
                 raise self._gave_up(outcome, tries, wait if too_late else None)
             await asyncio.sleep(wait)
             if self._breaker.is_open:
-                raise self._error("endpoint", f"given up, as the requests before it found: {self._breaker.cause}")
+                raise self._error(
+                    self._breaker.kind, f"given up, as the requests before it found: {self._breaker.cause}"
+                )
             if outcome.reason == "empty_response":
                 # A server that repeats itself for equal seeds would be empty again.
                 fields["seed"] = derive_seed(request.seed, "after empty", tries)
@@ -214,7 +216,7 @@ class OpenAIPolicy:
             after += f", the next would come after {wait:.3g} s and the deadline is {self.deadline_seconds:.3g} s"
         error = self._error(_KINDS.get(outcome.reason, "endpoint"), f"{outcome.reason}, {outcome.detail} ({after})")
         if outcome.reason in _DEAD:
-            self._breaker.failed(f"{outcome.reason}, {outcome.detail}")
+            self._breaker.failed(f"{outcome.reason}, {outcome.detail}", error.kind)
         return error
 
     def _error(self, kind: str, text: str) -> PolicyError:

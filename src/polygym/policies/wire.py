@@ -46,7 +46,8 @@ def _wire_call(call: ToolCall, call_id: str) -> dict[str, Any]:
     name = _NOT_IN_NAMES.sub("_", call.name)[:64] or "unknown"
     arguments: Any = call.arguments
     if call.error is not None and not arguments and call.raw:
-        arguments = _object(call.raw) or {"malformed": call.raw}
+        written_object = _object(call.raw)
+        arguments = {"malformed": call.raw} if written_object is None else written_object
     written = json.dumps(dict(arguments), ensure_ascii=False)
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": written}}
 
