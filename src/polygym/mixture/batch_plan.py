@@ -61,7 +61,7 @@ class EnvironmentPlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupSizePlan:
-    """A step with K rollouts for each of its G prompts; `standard_error` is that of a task's mean reward, worst of the mix."""
+    """A step with K rollouts of each of its G prompts; `standard_error` is of a task's mean, the worst of the mix."""
 
     rollouts_per_example: int
     rollouts: int
@@ -223,7 +223,10 @@ def missed_any(weights: Sequence[float], groups: int) -> float:
         probabilities = poisson(weight * groups)
         probabilities[0] = 0.0
         present = np.convolve(present, probabilities)[: groups + 1]
-    return float(min(1.0, max(0.0, 1 - present[groups] / poisson(groups)[groups])))
+    chance = float(1 - present[groups] / poisson(groups)[groups])
+    # The difference is rounded to about 1e-11; these bounds keep what is smaller right.
+    missed = [(1 - weight) ** groups for weight in weights]
+    return min(1.0, math.fsum(missed), max(chance, *missed, 0.0))
 
 
 def _count_range(shares_E: Mapping[str, float], groups: int, max_steps: int) -> tuple[dict[str, int], dict[str, int]]:

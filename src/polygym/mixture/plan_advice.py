@@ -26,8 +26,8 @@ def advice(environments: int, groups: int, k: int) -> str:
     each = math.ceil(groups / environments)
     total = each * (environments + 1)
     return (
-        f"when an environment is added: raise batch_size from {groups * k} to {total * k} ({total} groups a step), "
-        f"so that the others keep their groups, or set groups_per_environment = {each} instead of batch_size, and it follows"
+        f"when an environment is added: raise batch_size from {groups * k} to {total * k} ({total} groups a step), so "
+        f"that the others keep their groups, or set groups_per_environment = {each} instead of it, and it follows"
     )
 
 
@@ -53,7 +53,7 @@ def warnings(
             )
     found += _unbalanced(plans)
     low, high = START_RANGE
-    if combined is not None and not low <= combined <= high:
+    if combined is not None and not low <= round(combined, 9) <= high:
         where, change = ("below", "easier") if combined < low else ("above", "harder")
         found.append(
             f"the combined starting reward {combined:.2f} is {where} {low:g} to {high:g}, where runs learn best; "
