@@ -69,6 +69,13 @@ def assign_group(
     ]
 
 
+def check_timeout(seconds: float | None) -> float | None:
+    """The timeout of a rollout, if it is more than 0; None for no limit."""
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0):
+        raise UsageError(f"timeout={seconds!r} must be more than 0 seconds, or None for no limit")
+    return seconds
+
+
 class Collector:
     """Plays assignments with one policy.
 
@@ -91,11 +98,9 @@ class Collector:
     ) -> None:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise UsageError(f"concurrency={concurrency!r} must be an integer of at least 1")
-        if timeout_seconds is not None and not timeout_seconds > 0:
-            raise UsageError(f"timeout={timeout_seconds!r} must be more than 0 seconds, or None for no limit")
         self.policy = policy
         self.concurrency = concurrency
-        self.timeout_seconds = timeout_seconds
+        self.timeout_seconds = check_timeout(timeout_seconds)
         self.progress = progress or Progress()
         self.on_rollout = on_rollout
 

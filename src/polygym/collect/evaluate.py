@@ -7,21 +7,22 @@ begins, so an evaluation that is stopped keeps all it had.
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
-from polygym.collect.collector import DEFAULT_CONCURRENCY, Assignment, Collector, assign_group
+from polygym.collect.collector import DEFAULT_CONCURRENCY, Assignment, Collector, assign_group, check_timeout
 from polygym.collect.progress import Progress
 from polygym.collect.results import Results
 from polygym.collect.sample import sample_tasks
 from polygym.collect.store import EvaluationFiles
-from polygym.environments.base import Environment
+from polygym.environments.base import Environment, check_max_turns
 from polygym.errors import UsageError, nearest
 from polygym.policies.base import Policy, Sampling
 from polygym.rollout import Rollout
@@ -116,9 +117,13 @@ async def evaluate_async(
     check_seed(seed)
     tasks_E = sample_tasks(env, num_examples=num_examples, total=total, seed=seed)
     leaves = env.leaves()
-    sampling_E = _by_environment("sampling", sampling, leaves, Sampling())
-    max_turns_E = _by_environment("max_turns", max_turns, leaves, None)
-    timeout_E = _by_environment("timeout", timeout, leaves, DEFAULT_TIMEOUT_SECONDS)
+    sampling_E = dict.fromkeys(leaves, Sampling()) | _by_environment("sampling", sampling, leaves)
+    own_turns_E = {route: leaf.max_turns for route, leaf in leaves.items()}
+    max_turns_E = own_turns_E | _by_environment("max_turns", max_turns, leaves)
+    timeout_E = dict.fromkeys(leaves, DEFAULT_TIMEOUT_SECONDS) | _by_environment("timeout", timeout, leaves)
+    for route in leaves:
+        check_max_turns(max_turns_E[route])
+        check_timeout(timeout_E[route])
     groups_E = {
         route: [
             assign_group(
@@ -141,7 +146,7 @@ async def evaluate_async(
         "split": "held_out",
         "seed": seed,
         "sampling": {route: asdict(sampling_E[route]) for route in tasks_E},
-        "max_turns": {route: max_turns_E[route] or leaves[route].max_turns for route in tasks_E},
+        "max_turns": {route: max_turns_E[route] for route in tasks_E},
         "timeout": {route: timeout_E[route] for route in tasks_E},
     }
 
@@ -193,16 +198,16 @@ def _policy(model: str | Policy, env: Environment, concurrency: int | None) -> P
     return load_policy(model, concurrency=concurrency)
 
 
-def _by_environment(
-    name: str, value: T | Mapping[str, T] | None, leaves: Mapping[str, Environment], default: T
-) -> dict[str, T]:
-    """One value for each leaf, from one value for all, a mapping, or the default."""
+def _by_environment(name: str, value: T | Mapping[str, T] | None, leaves: Mapping[str, Environment]) -> dict[str, T]:
+    """What is given for each leaf: one value for all, or a mapping that may leave some out."""
+    if value is None:
+        return {}
     if not isinstance(value, Mapping):
-        return dict.fromkeys(leaves, default if value is None else value)
+        return dict.fromkeys(leaves, value)
     for route in value:
         if route not in leaves:
             raise UsageError(f"{name} is given for environment {route!r}, which is unknown; {nearest(route, leaves)}")
-    return {route: value.get(route, default) for route in leaves}
+    return dict(value)
 
 
 def _interleaved(groups_E: Mapping[str, list[list[Assignment]]]) -> list[Assignment]:
@@ -213,28 +218,40 @@ def _interleaved(groups_E: Mapping[str, list[list[Assignment]]]) -> list[Assignm
 
 def _run_on_thread(work: Callable[[], Coroutine[Any, Any, Results]]) -> Results:
     """Run a coroutine to its end beside a running event loop; Ctrl-C cancels it and waits for it."""
-    runner = asyncio.Runner()
     outcome: Future[Results] = Future()
-    tasks: list[asyncio.Task[Any] | None] = []
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = Future()
 
     async def supervised() -> Results:
-        tasks.append(asyncio.current_task())
+        started.set_result((asyncio.get_running_loop(), asyncio.current_task()))
         return await work()
 
     def run() -> None:
         try:
-            with runner:
-                outcome.set_result(runner.run(supervised()))
-        except BaseException as error:
+            outcome.set_result(asyncio.run(supervised()))
+        except BaseException as error:  # every error belongs to the caller, who waits on another thread
             outcome.set_exception(error)
 
-    thread = threading.Thread(target=run, name="polygym-evaluate", daemon=True)
-    thread.start()
-    try:
-        return outcome.result()
-    except KeyboardInterrupt:
-        for task in tasks:
+    thread = threading.Thread(target=run, name="polygym-evaluate")
+    with _interruptible():
+        thread.start()
+        try:
+            return outcome.result()
+        except KeyboardInterrupt:
+            loop, task = started.result()
             if task is not None:
-                runner.get_loop().call_soon_threadsafe(task.cancel)
-        thread.join()
-        raise
+                loop.call_soon_threadsafe(task.cancel)
+            thread.join()
+            raise
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C interrupt a wait: an event loop that is blocked by it would only take note of the signal."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
