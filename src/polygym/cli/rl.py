@@ -44,11 +44,12 @@ def run(
 
         _print(make_plan(loaded), as_json)
         return
+    from polygym.cli.tracker import TensorBoardTracker
     from polygym.cli.watch import TrainingWatch
     from polygym.train import loop
 
     with TrainingWatch() as display:
-        summary = loop.run(loaded, resume=resume, progress=display)
+        summary = loop.run(loaded, resume=resume, progress=display, tracker=TensorBoardTracker())
     _print(summary, as_json)
 
 

@@ -128,6 +128,8 @@ class Trainer:
             self.store.cut_back(self.done)
         self.saved_mixture = self.mixture.state_dict()
         self.folder.save_config(self.config)
+        if tracker:
+            tracker.open(self.folder.path, self.done)
 
     async def train(self) -> Summary:
         """Evaluate, train the steps that are left, evaluate again."""

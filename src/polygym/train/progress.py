@@ -6,6 +6,7 @@ The one idea: training knows no display; it calls these methods, which by defaul
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
 from polygym.collect.progress import Progress
@@ -26,6 +27,9 @@ class TrainProgress(Progress):
 
 class Tracker(Protocol):
     """Where metrics go besides `metrics.jsonl`."""
+
+    def open(self, folder: Path, step: int) -> None:
+        """The run lies in `folder` and goes on after `step` steps; called once, before the first `log`."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """The metrics of one step, or of the evaluation after it, under their own names."""
