@@ -7,6 +7,7 @@ written beside. An HTML comment before a block says when it is not run, and why:
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 ROOT = Path(__file__).parent.parent
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
@@ -68,15 +70,31 @@ def test_every_printed_toml_is_a_config():
                 validate(RunConfig, tomllib.loads(text), page)
 
 
+def table_of(section: type[BaseModel]) -> str:
+    """The keys of a table of a config file as the page shows them; tables inside it have a heading of their own."""
+    lines = ["| key | default | meaning |", "|---|---|---|"]
+    for key, field in section.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        if field.description is None or isinstance(default, BaseModel):
+            continue
+        shown = "required" if field.is_required() else f"`{json.dumps(default)}`"
+        lines.append(f"| `{key}` | {'' if default in (None, (), {}) else shown} | {field.description} |")
+    return "\n".join(lines)
+
+
 def test_the_configuration_page_tells_every_key_as_the_code_does():
-    from polygym.train import config
+    from polygym.train import config, sft_config
 
     page = (ROOT / "docs/configuration.md").read_text("utf-8")
-    tables = {"env", "sampling", "eval", "learning_rate_factors"}
-    for section in (config.RunConfig, config.EnvConfig, config.SamplingConfig, config.EvalConfig, config.EvalEnvConfig):
-        for key, field in section.model_fields.items():
-            if key not in tables or section is config.EnvConfig:
-                assert re.search(rf"\| `{key}` \| .* \| {re.escape(field.description or '')} \|", page), key
+    sections = [
+        found
+        for module in (config, sft_config)
+        for found in vars(module).values()
+        if isinstance(found, type) and issubclass(found, BaseModel) and found.__module__ == module.__name__
+    ]
+    assert len(sections) >= 7
+    for section in sections:
+        assert table_of(section) in page, f"{section.__name__}: put this on the page\n{table_of(section)}"
 
 
 def test_links_inside_the_repository_lead_somewhere():
