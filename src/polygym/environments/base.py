@@ -78,18 +78,21 @@ class Environment:
         self.parser = parser
         self.system_prompt = _check_system_prompt(system_prompt)
         self.few_shot = read_few_shot(few_shot)
-        self._rubric = rubric
+        self.rubric = self._check_rubric(rubric)
         self._tasks = self._read_tasks(dataset, eval_dataset, held_out, check_seed(seed))
         self._preamble = ([Message("system", self.system_prompt)] if self.system_prompt else []) + self.few_shot
-        self._bind()
+        self._find_hooks()
 
     # What an author may override.
 
-    async def setup_state(self, state: State) -> Any:
-        """Prepare an episode: fill `state` in place, or return another dict to use instead. May be sync."""
+    def setup_state(self, state: State) -> Any:
+        """Prepare an episode: fill `state` in place, or return another dict to use instead. May be async.
 
-    async def env_response(self, messages: list[Message], state: State) -> Any:
-        """Reply to the policy's last message; nothing (None, "" or []) ends the episode. May be sync.
+        Changing `state["prompt"]` (a list of messages) changes what the policy reads first.
+        """
+
+    def env_response(self, messages: list[Message], state: State) -> Any:
+        """Reply to the policy's last message; nothing (None, "" or []) ends the episode. May be async.
 
         Returns text (a user message), messages, or a tuple of either with the state.
         """
@@ -127,7 +130,7 @@ class Environment:
         return self
 
     def renamed(self, name: str) -> Environment:
-        """This environment under another name. Tasks are relabelled; everything else is shared."""
+        """This environment under another name: a shallow copy with relabelled tasks and its own hooks."""
         if name == self.name:
             return self
         clone = copy.copy(self)
@@ -136,7 +139,8 @@ class Environment:
             split: [Task(name, task.id, task.prompt, task.answer, task.info) for task in tasks]
             for split, tasks in self._tasks.items()
         }
-        clone._bind()
+        clone.rubric = self.rubric.rebound(self, clone)
+        clone._find_hooks()
         return clone
 
     def __repr__(self) -> str:
@@ -145,22 +149,27 @@ class Environment:
 
     # Construction.
 
-    def _bind(self) -> None:
-        """Look up hooks and the reward method once, bound to this object (not to the one it was copied from)."""
+    def _find_hooks(self) -> None:
+        """Look up the marked methods once, bound to this object."""
         self.stops = marked(self, "stop")
         self.cleanups = marked(self, "cleanup")
-        rubric = self._rubric if self._rubric is not None else Rubric(parser=self.parser)
-        if not isinstance(rubric, Rubric):
+
+    def _check_rubric(self, rubric: Rubric | None) -> Rubric:
+        """The rubric, with the `reward` method where the class has one."""
+        if rubric is not None and not isinstance(rubric, Rubric):
             raise UsageError(
                 f"rubric must be a Rubric, got {type(rubric).__name__}: write rubric=Rubric([your_function])"
             )
+        rubric = Rubric() if rubric is None else rubric
         method = getattr(self, "reward", None)
-        self.rubric = rubric.including(method) if callable(method) else rubric
-        if not any(self.rubric.weights.values()):
+        if callable(method):
+            rubric = rubric.including(method)
+        if not any(rubric.weights.values()):
             raise UsageError(
                 f"environment {self.name!r} has no reward function of non-zero weight; "
                 "give rubric=Rubric([your_function]) or a method `reward`"
             )
+        return rubric
 
     def _read_tasks(self, dataset: Any, eval_dataset: Any, held_out: float, seed: int) -> dict[str, list[Task]]:
         if dataset is None:

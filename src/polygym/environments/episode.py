@@ -15,7 +15,7 @@ then the rubric, then the `@cleanup` hooks. `env_response` runs for the last ans
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -58,16 +58,13 @@ async def play(
     episode = _Episode(leaf, task, policy, rollout, sampling, leaf.max_turns if max_turns is None else max_turns)
     started = perf_counter()
     try:
-        try:
-            with policy.episode():
-                rollout.stop_reason = await episode.converse()
-            await episode.grade()
-        finally:
-            await episode.clean_up()
+        with policy.episode():
+            rollout.stop_reason = await episode.converse()
+        await episode.grade()
     except _Failure as failure:
-        rollout.cause = failure.cause
-        rollout.reward = None
-        rollout.stop_reason = "error"
+        episode.fail(failure.cause)
+    finally:
+        await episode.clean_up()
     rollout.seconds = {
         "policy": episode.policy_seconds,
         "environment": episode.environment_seconds,
@@ -75,6 +72,11 @@ async def play(
         "total": perf_counter() - started,
     }
     return rollout
+
+
+def _is_message(value: object) -> bool:
+    """Whether a value is a message rather than a state."""
+    return isinstance(value, Message) or (isinstance(value, Mapping) and "role" in value)
 
 
 class _Failure(Exception):
@@ -100,7 +102,7 @@ class _Episode:
         "sampling",
         "state",
         "task",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, environment: Environment, task: Task, policy: Policy, rollout: Rollout, sampling: Sampling, max_turns: int
@@ -129,7 +131,7 @@ class _Episode:
         await self._set_up()
         if reason := await self._stopped():
             return reason
-        rollout, state, environment = self.rollout, self.state, self.environment
+        rollout, environment = self.rollout, self.environment
         shown = self.task if self.policy.wants_task else None
         previous = None
         while True:
@@ -161,7 +163,7 @@ class _Episode:
             previous = turn
             rollout.turns.append(turn)
             self.messages.append(turn.message)
-            state["turn"] = number + 1
+            self.state["turn"] = number + 1
             replied = await self._reply()
             reason = await self._stopped()
             if turn.finish_reason == "length":
@@ -181,7 +183,7 @@ class _Episode:
             "completion": "\n".join([turn.message.content for turn in rollout.turns]),
             "messages": self.messages,
             "answer": task.answer,
-            "info": self.state.get("info", task.info),
+            "info": self.state["info"],
             "state": self.state,
             "task": task,
             "parser": self.environment.parser,
@@ -195,47 +197,58 @@ class _Episode:
         finally:
             self.grading_seconds = perf_counter() - started
         rollout.reward, rollout.rewards, rollout.cause = score.reward, score.rewards, score.cause
-        rollout.metrics = {**rollout.metrics, **score.metrics}
+        rollout.metrics = {**self._metrics(), **score.metrics}
+
+    def _metrics(self) -> dict[str, float | None]:
+        """The numbers that the hooks left in the state."""
+        metrics = self.state["metrics"]
+        for name, value in metrics.items():
+            if value is not None and not isinstance(value, (int, float)):
+                raise _Failure("environment", f"state['metrics'][{name!r}] must be a number, got {value!r:.80}")
+        return metrics
 
     async def clean_up(self) -> None:
-        """Run every cleanup hook, whatever the others do."""
-        failure = None
+        """Run every cleanup hook, whatever went before and whatever the others do."""
         for name, hook in self.environment.cleanups:
             try:
                 await self._ask(name, hook, self.state)
-            except _Failure as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+            except _Failure as failure:
+                self.fail(failure.cause)
+
+    def fail(self, cause: Cause) -> None:
+        """Leave the rollout unscored; the first cause is kept."""
+        self.rollout.cause = self.rollout.cause or cause
+        self.rollout.reward = None
+        self.rollout.stop_reason = "error"
 
     async def _set_up(self) -> None:
-        state, environment = self.state, self.environment
-        state["prompt"] = environment.prompt(self.task)
-        returned = await self._ask("setup_state", environment.setup_state, state)
+        environment = self.environment
+        self.state["prompt"] = await self._ask("prompt", environment.prompt, self.task)
+        returned = await self._ask("setup_state", environment.setup_state, self.state)
         if returned is not None:
-            if not isinstance(returned, dict):
-                raise _Failure(
-                    "environment",
-                    f"setup_state must return the state or None, got {type(returned).__name__}: {returned!r:.80}",
-                )
-            self.state = state = returned
-        # `state["prompt"]` may have been changed by the hook: that is how a prompt is made anew for each episode.
-        self.messages += self._as_messages(state.get("prompt"), "setup_state")
+            self._adopt(returned, "setup_state")
+        self.messages += self._as_messages(self.state["prompt"], "setup_state")
 
     async def _reply(self) -> bool:
         """Let the environment answer; whether it said anything."""
         returned = await self._ask("env_response", self.environment.env_response, list(self.messages), self.state)
-        if (
-            isinstance(returned, tuple)
-            and len(returned) == 2
-            and isinstance(returned[1], dict)
-            and "role" not in returned[1]
-        ):
-            returned, self.state = returned
+        # Text or messages, or a pair of either with the state; a dict that is a message has a role.
+        if isinstance(returned, tuple) and len(returned) == 2 and not _is_message(returned[1]):
+            returned, state = returned
+            self._adopt(state, "env_response")
         if not returned:
             return False
         self.messages += self._as_messages(returned, "env_response")
         return True
+
+    def _adopt(self, state: Any, hook: str) -> None:
+        """Go on with the state that a hook returned, filled up with what every state has."""
+        if not isinstance(state, dict):
+            raise _Failure(
+                "environment", f"{hook} returned a {type(state).__name__} as state, not a dict: {state!r:.80}"
+            )
+        if state is not self.state:
+            self.state = {**self.state, **state, "messages": self.messages}
 
     async def _stopped(self) -> str | None:
         """Name of the first stop hook that is true."""

@@ -28,10 +28,13 @@ def cleanup(hook: Hook) -> Hook:
 
 
 def marked(owner: object, kind: str) -> tuple[tuple[str, Callable[..., Any]], ...]:
-    """(name, bound method) of each hook of a kind, base classes first, in the order of their definition."""
+    """(name, bound method) of each hook of a kind, base classes first, in the order of their definition.
+
+    A method that overrides a marked one need not repeat the mark.
+    """
     names: dict[str, None] = {}
     for cls in reversed(type(owner).__mro__):
-        for name in vars(cls):
-            if getattr(getattr(owner, name, None), _MARK, None) == kind:
+        for name, value in vars(cls).items():
+            if getattr(value, _MARK, None) == kind:
                 names[name] = None
     return tuple((name, getattr(owner, name)) for name in names)

@@ -72,6 +72,9 @@ class ToolEnv(MultiTurnEnv):
         metrics["tool_calls"] = metrics.get("tool_calls", 0) + 1
         metrics["tool_errors"] = metrics.get("tool_errors", 0) + failed
         limit = self.tool_output_characters
+        if not text.isascii():
+            # Half a surrogate pair can be held as text but not written to a file or sent.
+            text = text.encode("utf-8", "replace").decode("utf-8")
         if len(text) > limit:
             text = f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
         return Message("tool", text, tool_call_id=call.id or None)

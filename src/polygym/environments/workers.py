@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-IN_PLACE_SECONDS = 0.002
+IN_PLACE_SECONDS = 0.001
 
 
 class _Abandoned(BaseException):
@@ -79,17 +79,20 @@ class _Worker(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self._left:
+            while True:
                 self._go.acquire()
+                if self._left or self._job is None:
+                    return
                 job, self._job = self._job, None
-                if job is not None:
-                    job.run()
+                job.run()
         except _Abandoned:
             return
 
     def leave(self) -> None:
         """Let the thread go: it takes no further job and is asked to end."""
         self._left = True
+        if self._go.locked():
+            self._go.release()
         if self.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(_Abandoned))
 

@@ -12,8 +12,11 @@ import functools
 import inspect
 import math
 import numbers
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from types import MethodType
 from typing import Any
 
 from polygym.errors import GraderError, UsageError, nearest
@@ -81,6 +84,8 @@ class Rubric:
     def __init__(
         self, funcs: Sequence[RewardFunction] | None = None, weights: Sequence[float] | None = None, parser: Any = None
     ) -> None:
+        if callable(funcs):
+            raise RubricError(f"funcs must be a list of functions: write Rubric([{_name(funcs)}])", "not_a_list")
         functions = list(funcs or ())
         if weights is not None and len(weights) != len(functions):
             raise RubricError(
@@ -127,6 +132,19 @@ class Rubric:
         other = copy.copy(self)
         other._judges = list(self._judges)
         other.add_reward_func(function)
+        return other
+
+    def rebound(self, old: object, new: object) -> Rubric:
+        """This rubric with the functions that are methods of `old` bound to `new`."""
+        if all(getattr(judge.function, "__self__", None) is not old for judge in self._judges):
+            return self
+        other = copy.copy(self)
+        other._judges = [
+            replace(judge, function=MethodType(judge.function.__func__, new))
+            if isinstance(judge.function, MethodType) and judge.function.__self__ is old
+            else judge
+            for judge in self._judges
+        ]
         return other
 
     async def score(self, context: Mapping[str, Any]) -> Score:
@@ -197,7 +215,7 @@ def as_reward(value: Any, name: str) -> float | None:
     kind = type(value)
     if kind is float or value is None:
         return value
-    if isinstance(value, numbers.Real):
+    if isinstance(value, (numbers.Real, Decimal)):
         try:
             return float(value)
         except OverflowError:
@@ -239,9 +257,12 @@ def _name(function: RewardFunction) -> str:
 
 
 def _weight(weight: object, name: str) -> float:
-    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not math.isfinite(weight):
-        raise RubricError(f"weight {weight!r} of reward function {name!r} must be a finite number", "bad_weight")
-    return float(weight)
+    value = math.nan
+    if isinstance(weight, (int, float)) and not isinstance(weight, bool):
+        value = float(weight) if abs(weight) < sys.float_info.max else math.inf
+    if not math.isfinite(value):
+        raise RubricError(f"weight {weight!r:.40} of reward function {name!r} must be a finite number", "bad_weight")
+    return value
 
 
 def _arguments(function: RewardFunction, name: str) -> tuple[str, ...]:
