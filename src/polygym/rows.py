@@ -176,9 +176,9 @@ class TaskIndex:
     def number(self, row: Mapping[str, Any]) -> int:
         """The task number of `row`."""
         kept = {key: value for key, value in row.items() if not key.startswith(_WIRE_PREFIX)}
-        reference = kept.get("agent_ref")
-        if isinstance(reference, Mapping):
-            kept["agent_ref"] = reference.get("name")  # what else stands there makes no other task
+        reference = kept.get("agent_ref") or {}
+        if isinstance(reference, Mapping):  # an agent is its name: what else stands there makes no other task
+            kept["agent_ref"] = reference.get("name")
         return self._numbers.setdefault(json.dumps(kept, sort_keys=True), len(self._numbers))
 
 

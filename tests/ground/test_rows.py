@@ -115,6 +115,7 @@ def test_task_numbers_depend_on_the_agent_but_not_on_ng_keys() -> None:
     same = {"agent_ref": {"name": "math"}, "q": "a", "_ng_rollout_index": 3}
     other = {"q": "a", "agent_ref": {"name": "word"}}
     assert rows.task_index([math_row, same, other]) == [0, 0, 1]
+    assert rows.task_index([{"q": "a"}, {"q": "a", "agent_ref": None}, {"q": "a", "agent_ref": {}}]) == [0, 0, 0]
 
 
 def test_rows_without_an_agent_are_reported_together() -> None:

@@ -35,7 +35,7 @@ _COMBINED = "combined"
 _UNSCORED_SHOWN = 5
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Results:
     """Rewards of one policy on environments.
 
@@ -52,7 +52,7 @@ class Results:
     settings: dict[str, Any]
     shares: dict[str, float]
     environments: dict[str, EnvironmentSummary]
-    rollouts: list[Rollout] = field(default_factory=list, repr=False)
+    rollouts: list[Rollout] = field(default_factory=list)
     complete: bool = True
 
     @classmethod
@@ -115,6 +115,10 @@ class Results:
         }
         overall = {f"{_COMBINED}/mean_reward": self.mean_reward, "all/mean_reward": self.all_mean_reward}
         return metrics | {name: value for name, value in overall.items() if value is not None}
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name}={number(found.mean_reward)}" for name, found in self.environments.items())
+        return f"Results(model={self.model!r}, {means}, combined={number(self.mean_reward)})"
 
     def __str__(self) -> str:
         passes = sorted({k for found in self.environments.values() for k in found.pass_at_k if k > 1})
