@@ -10,7 +10,8 @@ shares go to three planners:
     independent   every group is drawn by itself
 
 and the same is counted for each: how far the cumulative count of an environment strays from its share, how far a
-window of any length does, and what part of the steps leaves an environment out although there are groups for all of them.
+window of any length does, and what part of the steps leaves an environment out although there are
+groups for all of them.
 """
 
 from __future__ import annotations
@@ -151,9 +152,9 @@ def run(mixes: int, steps: int, seed: int) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     """The figures as Markdown."""
     lines = [
-        f"{found['mixes']} random mixes of 2 to {LARGEST_MIX} environments, {found['steps']} steps each:",
+        f"{found['mixes']} random mixes of 2 to {LARGEST_MIX} environments, {found['steps']} steps each; distances in groups:",
         "",
-        "| planner | worst cumulative, groups | worst window, groups | steps that leave one out | mixes with such a step |",
+        "| planner | worst cumulative | worst window | steps that leave one out | mixes with such a step |",
         "|---|---|---|---|---|",
     ]
     lines += [

@@ -111,15 +111,10 @@ class GroupSchedule:
 def quotas(shares_E: Mapping[str, float], groups: int) -> dict[str, int]:
     """Groups of each environment a step in units of 2**-40, summing to exactly G.
 
-    Shares come from divisions and are off by a few 1e-16: a quota that near to a whole number of groups means that
-    number, so that 0.1 of 10 groups is 1 group in every step. A share that is not 0 keeps at least one unit.
+    Shares come from divisions and are off by some 1e-16, far less than a unit: 0.1 of 10 groups becomes exactly 1 group,
+    in every step. A share that is not 0 keeps at least one unit.
     """
-    near = groups  # units: 1e-12 of all groups
-    quota_E = {}
-    for environment, share in shares_E.items():
-        quota = round(share * groups * UNIT)
-        whole = round(share * groups) * UNIT
-        quota_E[environment] = whole if abs(quota - whole) <= near and whole else max(quota, int(share > 0))
+    quota_E = {name: max(round(share * groups * UNIT), int(share > 0)) for name, share in shares_E.items()}
     missing = groups * UNIT - sum(quota_E.values())
     if missing:
         # A few units, for the largest one that will not notice; whole quotas stay whole where another can bear it.
