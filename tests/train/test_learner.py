@@ -7,7 +7,6 @@ import math
 
 import pytest
 import torch
-from pytest import approx
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from polygym.errors import UsageError
@@ -86,7 +85,7 @@ def test_an_update_is_the_same_however_it_is_cut_into_micro_batches() -> None:
     whole, cut = copy.deepcopy(model), copy.deepcopy(model)
     first = Learner(whole, config(micro_batch_tokens=10_000)).update(batch, 0)
     second = Learner(cut, config(micro_batch_tokens=8)).update(batch, 0)
-    assert first["grad_norm"] == approx(second["grad_norm"], rel=1e-5)
+    assert first["grad_norm"] == pytest.approx(second["grad_norm"], rel=1e-5)
     for one, other in zip(gradients(whole), gradients(cut), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
@@ -106,7 +105,7 @@ def test_the_gradient_is_that_of_the_formula() -> None:
                 loss = loss - item.weight * item.advantage * ratio
     loss.backward()
     expected = math.sqrt(sum(float((parameter.grad**2).sum()) for parameter in model.parameters()))
-    assert norm == approx(expected, rel=1e-4)
+    assert norm == pytest.approx(expected, rel=1e-4)
 
 
 def test_metrics_are_kept_per_environment_and_on_policy_nothing_is_clipped() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from pytest import approx
 
 from polygym.train.config import RunConfig
 from polygym.train.config_file import validate
@@ -23,13 +23,13 @@ def test_a_linear_decay_starts_where_it_is_told_and_ends_at_its_fraction() -> No
     settings = config(max_steps=11, lr_schedule="linear", lr_decay_from=0.5, lr_final_fraction=0.1)
     rates = [learning_rate_at(step, settings) for step in range(11)]
     assert rates[:6] == [1.0] * 6
-    assert rates[10] == approx(0.1)
-    assert rates[8] == approx(1 - 0.9 * 2.5 / 4.5)
+    assert rates[10] == pytest.approx(0.1)
+    assert rates[8] == pytest.approx(1 - 0.9 * 2.5 / 4.5)
 
 
 def test_a_cosine_is_half_way_down_in_the_middle() -> None:
     settings = config(max_steps=101, lr_schedule="cosine", lr_final_fraction=0.0)
-    assert learning_rate_at(50, settings) == approx(0.5)
+    assert learning_rate_at(50, settings) == pytest.approx(0.5)
 
 
 def test_each_kind_of_parameter_has_its_factor_and_only_matrices_decay() -> None:

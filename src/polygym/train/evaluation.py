@@ -96,8 +96,6 @@ def _joined(trained: Environment, evaluated: Environment) -> Environment:
     leaves = {**trained.leaves()}
     for name, leaf in evaluated.leaves().items():
         if name in leaves:
-            raise UsageError(
-                f"[[eval.env]] {name!r} is also the name of an environment that is trained on; rename it"
-            )
+            raise UsageError(f"[[eval.env]] {name!r} is also the name of an environment that is trained on; rename it")
         leaves[name] = leaf
     return EnvGroup(list(leaves.values()), env_names=list(leaves))

@@ -191,6 +191,8 @@ class Trainer:
             clock.mark("evaluate")
         metrics |= self.regressions.metrics() | clock.metrics()
         self._record(self.done, metrics)
+        means = "  ".join(f"{name} {metrics.get(f'{name}/mean_reward', float('nan')):.3f}" for name in self.settings)
+        self._log(f"{means}  {metrics['time/step']:.1f} s")
         self.progress.step(self.done, self.config.max_steps, metrics)
         if last or self.done % self.config.checkpoint_interval == 0:
             self._save()
@@ -243,7 +245,11 @@ class Trainer:
             self.tracker.log(step, metrics)
 
     def _say(self, text: str) -> None:
+        """Tell a person, and the log."""
         self.progress.message(text)
+        self._log(text)
+
+    def _log(self, text: str) -> None:
         with self.folder.log.open("a", encoding="utf-8") as stream:
             stream.write(f"{datetime.now().isoformat(timespec='seconds')} step {self.done}: {text}\n")
 

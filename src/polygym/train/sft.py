@@ -96,6 +96,8 @@ class SupervisedTrainer:
         self.config, self.progress = config, progress
         self.environment = build_environment(config.env)
         leaves = self.environment.leaves()
+        if len(leaves) != len(config.env):
+            raise UsageError(f"a group was given as one [[env]]; list its environments instead: {', '.join(leaves)}")
         self.streams = [
             Demonstrations(name, leaf, entry.batch_size, entry.target, config.seed)
             for (name, leaf), entry in zip(leaves.items(), config.env, strict=True)
@@ -146,7 +148,7 @@ class SupervisedTrainer:
         sums = dict.fromkeys(drawn, 0.0)
         model.train()
         for batch in micro_batches(samples, lambda item: len(item[1].ids_T), self.config.micro_batch_tokens):
-            packed = pack([sample for _, sample in batch], self.policy.device)
+            packed = pack([sample for _, sample in batch], model.device)
             losses_N = torch.nn.functional.cross_entropy(
                 trained_logits(model, packed).float(), packed.ids_N, reduction="none"
             )

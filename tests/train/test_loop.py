@@ -1,0 +1,139 @@
+"""Tests of whole runs on toy environments: they learn, they resume exactly, and they lose nothing when stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+import training_toys as toy
+from polygym.errors import UsageError
+from polygym.train import loop
+from polygym.train.config import load_config
+
+HERE = Path(__file__).parent.parent  # of the toys
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy.save_model(tmp_path_factory.mktemp("model"))
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {key: value for key, value in row.items() if not key.startswith("time/") and "seconds" not in key}
+        for row in rows
+    ]
+
+
+def rollouts(folder: Path) -> list[dict[str, Any]]:
+    lines = [line for path in sorted((folder / "rollouts").iterdir()) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
+
+
+def test_a_run_learns_both_environments_and_reports_each(model: Path, tmp_path: Path) -> None:
+    config = load_config(toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=30))
+    summary = loop.run(config)
+    assert summary.steps == 30
+    assert summary.comparison is not None
+    assert set(summary.comparison.environments) == {"a", "e"}
+    first, last = metrics(tmp_path / "run")[1], metrics(tmp_path / "run")[-1]
+    assert last["combined/mean_reward"] > first["combined/mean_reward"] + 0.2
+    assert last["a/groups"] == last["e/groups"] == 2.0
+    assert last["a/loss_share"] == pytest.approx(0.5)
+    assert "time/collect" in last
+    row = rollouts(tmp_path / "run")[0]
+    assert row["schema"] == 1
+    assert row["advantage"] is not None
+    assert row["messages"][-1]["role"] == "assistant"
+    AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "checkpoints" / "step_30" / "model")
+
+
+def test_a_resumed_run_repeats_an_undisturbed_one_to_the_last_digit(model: Path, tmp_path: Path) -> None:
+    whole = load_config(toy.write_config(tmp_path / "whole.toml", model, tmp_path / "whole", steps=4))
+    loop.run(whole)
+    cut = toy.write_config(tmp_path / "cut.toml", model, tmp_path / "cut", steps=4)
+    loop.run(load_config(cut, ["max_steps=3"]))
+    for step in ("step_3", "step_3.json"):  # as if it had been killed after its checkpoint of step 2
+        for path in (tmp_path / "cut").rglob(step):
+            subprocess.run(["rm", "-r", str(path)], check=True)
+    loop.run(load_config(cut), resume=True)
+    assert without_times(metrics(tmp_path / "cut")) == without_times(metrics(tmp_path / "whole"))
+    assert rollouts(tmp_path / "cut") == rollouts(tmp_path / "whole")
+
+
+def test_a_second_run_of_a_name_gets_a_number_and_resume_takes_the_newest(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = toy.write_config(tmp_path / "mine.toml", model, Path(), steps=1)
+    config = load_config(path, ["output=''", "eval.num_examples=0"])
+    assert [loop.run(config).run_folder for _ in range(2)] == ["runs/mine", "runs/mine-2"]
+    assert loop.run(load_config(path, ["output=''", "max_steps=2"]), resume=True).run_folder == "runs/mine-2"
+
+
+def test_nothing_to_resume_and_a_folder_in_use_are_refused(model: Path, tmp_path: Path) -> None:
+    config = load_config(toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1))
+    with pytest.raises(UsageError, match="nothing to resume"):
+        loop.run(config, resume=True)
+    loop.run(config)
+    with pytest.raises(UsageError, match="is not empty; continue it with --resume"):
+        loop.run(config)
+    changed = load_config(tmp_path / "run.toml", ["seed=5"])
+    with pytest.raises(UsageError, match="was trained with seed=0, the config says 5"):
+        loop.run(changed, resume=True)
+
+
+def test_ctrl_c_keeps_a_checkpoint_and_the_rollouts_and_exits_with_130(model: Path, tmp_path: Path) -> None:
+    config = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1000, seconds=0.05)
+    command = [sys.executable, "-m", "polygym", "rl", "run", str(config), "--set", "checkpoint_interval=500"]
+    process = subprocess.Popen(
+        [*command, "--set", "eval.num_examples=0"],
+        env={**os.environ, "PYTHONPATH": str(HERE)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    run = tmp_path / "run"
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and not (run / "metrics.jsonl").exists():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.2)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    steps = len(metrics(run))
+    (kept,) = (run / "checkpoints").iterdir()
+    assert kept.name == f"step_{steps}"
+    played = rollouts(run)
+    assert len([row for row in played if row["step"] <= steps]) == 16 * steps
+    resumed = subprocess.run(
+        [*command, "--set", "eval.num_examples=0", "--set", f"max_steps={steps + 1}", "--resume"],
+        env={**os.environ, "PYTHONPATH": str(HERE)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert [row["step"] for row in metrics(run)] == list(range(1, steps + 2))
+
+
+def test_a_reward_that_is_no_number_stops_the_run_and_keeps_what_was_collected(model: Path, tmp_path: Path) -> None:
+    config = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run")
+    with pytest.raises(UsageError, match=r"returned .good. \(str\)"):
+        loop.run(load_config(config, ["env.e.id=training_toys:bad_reward", "env.e.args={}", "eval.num_examples=0"]))
+    assert (tmp_path / "run" / "config.toml").exists()

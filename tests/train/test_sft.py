@@ -1,0 +1,95 @@
+"""Tests of supervised training on demonstrations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import training_toys as toy
+from polygym.errors import UsageError
+from polygym.train import sft
+from polygym.train.sft_config import load_config
+
+CONFIG = """
+model = "{model}"
+output = "{output}"
+from_scratch = true
+max_steps = 60
+learning_rate = 3e-2
+threads = 1
+[sampling]
+max_tokens = 6
+[eval]
+interval = 20
+num_examples = 4
+[[env]]
+id = "training_toys:demonstrated"
+name = "a"
+batch_size = 8
+[[env]]
+id = "training_toys:demonstrated"
+name = "e"
+batch_size = 8
+args = {{ letter = "e" }}
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy.save_model(tmp_path_factory.mktemp("model"))
+
+
+def config(model: Path, folder: Path, *overrides: str) -> sft.SFTConfig:
+    path = folder / "warm.toml"
+    path.write_text(CONFIG.format(model=model, output=folder / "run"), encoding="utf-8")
+    return load_config(path, overrides)
+
+
+def test_demonstrations_are_learned_from_random_weights_and_repeat_for_a_seed(model: Path, tmp_path: Path) -> None:
+    summary = sft.run(config(model, tmp_path))
+    assert summary.results is not None
+    assert summary.results.mean_reward is not None
+    assert summary.results.mean_reward > 0.8
+    other = tmp_path / "other"
+    other.mkdir()
+    again = sft.run(config(model, other))
+    assert again.results is not None
+    assert again.results.mean_reward == summary.results.mean_reward
+    assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+
+
+def test_an_environment_that_reaches_its_target_gets_a_quarter_and_the_run_ends_when_all_have(
+    model: Path, tmp_path: Path
+) -> None:
+    summary = sft.run(config(model, tmp_path, "env.a.target=0.0", "env.e.target=2.0", "max_steps=40"))
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert summary.steps == 40
+    assert rows[-1]["a/tokens"] * 4 == rows[0]["a/tokens"]
+    assert rows[-1]["e/tokens"] == rows[0]["e/tokens"]
+    early = tmp_path / "early"
+    early.mkdir()
+    assert sft.run(config(model, early, "env.a.target=0.0", "env.e.target=0.0")).steps == 20
+
+
+def test_muon_takes_the_matrices(model: Path, tmp_path: Path) -> None:
+    summary = sft.run(config(model, tmp_path, "optimizer=muon", "matrix_learning_rate=0.02", "max_steps=20"))
+    assert summary.steps == 20
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["env.a.id=training_toys:load_environment"], "a demonstrates nothing for task"),
+        (["max_seq_len=8"], "raise max_seq_len above 8"),
+        (["optimizer=sgd"], "optimizer='sgd'"),
+        (["rate=1"], "unknown key 'rate'"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused(
+    model: Path, tmp_path: Path, overrides: list[str], message: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        sft.run(config(model, tmp_path, *overrides))
+    assert message in str(error.value)
