@@ -152,7 +152,7 @@ def run(mixes: int, steps: int, seed: int) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     """The figures as Markdown."""
     lines = [
-        f"{found['mixes']} random mixes of 2 to {LARGEST_MIX} environments, {found['steps']} steps each; distances in groups:",
+        f"{found['mixes']} random mixes of 2 to {LARGEST_MIX} environments, {found['steps']} steps each (in groups):",
         "",
         "| planner | worst cumulative | worst window | steps that leave one out | mixes with such a step |",
         "|---|---|---|---|---|",

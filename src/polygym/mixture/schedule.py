@@ -111,8 +111,8 @@ class GroupSchedule:
 def quotas(shares_E: Mapping[str, float], groups: int) -> dict[str, int]:
     """Groups of each environment a step in units of 2**-40, summing to exactly G.
 
-    Shares come from divisions and are off by some 1e-16, far less than a unit: 0.1 of 10 groups becomes exactly 1 group,
-    in every step. A share that is not 0 keeps at least one unit.
+    Shares come from divisions and are off by some 1e-16, far less than a unit: 0.1 of 10 groups becomes exactly 1
+    group, in every step. A share that is not 0 keeps at least one unit.
     """
     quota_E = {name: max(round(share * groups * UNIT), int(share > 0)) for name, share in shares_E.items()}
     missing = groups * UNIT - sum(quota_E.values())
