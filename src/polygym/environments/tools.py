@@ -66,7 +66,7 @@ def tool_from_function(function: Callable[..., Any]) -> Tool:
         raise UsageError(
             f"tool {name!r}: its type hints cannot be read ({error}); use types that its module can see"
         ) from error
-    description, described = read_docstring(inspect.getdoc(function) or "")
+    description, described = read_docstring(inspect.getdoc(target) or inspect.getdoc(function) or "")
     properties: dict[str, Any] = {}
     required: list[str] = []
     wants_state = False
