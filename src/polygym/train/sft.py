@@ -131,7 +131,7 @@ class SupervisedTrainer:
         return Summary(str(self.folder.path), done, time.perf_counter() - started, results=results)
 
     def _step(self, number: int) -> dict[str, float]:
-        """One update on the mean loss of the tokens of one batch."""
+        """One update on the mean over environments of each one's own token mean: answers differ in length."""
         import torch
 
         from polygym.train.forward import micro_batches, pack, trained_logits
@@ -139,7 +139,8 @@ class SupervisedTrainer:
         model = self.policy.model
         drawn = {stream.name: stream.draw(self.policy.renderer, self.config.max_seq_len) for stream in self.streams}
         samples = [(name, sample) for name, own in drawn.items() for sample in own]
-        tokens = sum(sample.trained_tokens for _, sample in samples)
+        tokens_E = {name: sum(sample.trained_tokens for sample in own) for name, own in drawn.items()}
+        weight_E = {name: 1 / (len(drawn) * tokens) for name, tokens in tokens_E.items()}
         factor = _rate_factor(number, self.config)
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
@@ -152,7 +153,7 @@ class SupervisedTrainer:
             losses_N = torch.nn.functional.cross_entropy(
                 trained_logits(model, packed).float(), packed.ids_N, reduction="none"
             )
-            (losses_N.sum() / tokens).backward()
+            (losses_N * packed.spread([weight_E[name] for name, _ in batch])).sum().backward()
             sums_B = torch.zeros(len(batch)).index_add_(0, packed.rows_N.cpu(), losses_N.detach().cpu())
             for (name, _), value in zip(batch, sums_B.tolist(), strict=True):
                 sums[name] += value
@@ -160,9 +161,8 @@ class SupervisedTrainer:
         for optimizer in self.optimizers:
             optimizer.step()
         model.eval()
-        own_tokens = {name: sum(sample.trained_tokens for sample in own) for name, own in drawn.items()}
-        metrics = {f"{name}/loss": sums[name] / own_tokens[name] for name in drawn}
-        metrics |= {f"{name}/tokens": float(count) for name, count in own_tokens.items()}
+        metrics = {f"{name}/loss": sums[name] / tokens for name, tokens in tokens_E.items()}
+        metrics |= {f"{name}/tokens": float(tokens) for name, tokens in tokens_E.items()}
         return metrics | {"grad_norm": norm, "lr": self.config.learning_rate * factor}
 
     async def _evaluate(self, step: int) -> Results | None:
@@ -212,13 +212,14 @@ def _make_optimizers(model: Any, config: SFTConfig) -> list[Any]:
             {"params": matrices, "weight_decay": config.weight_decay, "peak": config.learning_rate},
             {"params": others, "weight_decay": 0.0, "peak": config.learning_rate},
         ]
-        return [torch.optim.AdamW(groups, lr=config.learning_rate)]
+        return [torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.adam_betas)]
     muon = torch.optim.Muon(
         [{"params": matrices, "peak": config.matrix_learning_rate}],
         lr=config.matrix_learning_rate,
         weight_decay=config.weight_decay,
     )
-    return [muon, torch.optim.AdamW([{"params": others, "weight_decay": 0.0, "peak": config.learning_rate}])]
+    rest = [{"params": others, "weight_decay": 0.0, "peak": config.learning_rate}]
+    return [muon, torch.optim.AdamW(rest, lr=config.learning_rate, betas=config.adam_betas)]
 
 
 def _rate_factor(step: int, config: SFTConfig) -> float:

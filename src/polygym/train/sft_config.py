@@ -40,6 +40,7 @@ class SFTConfig(Section):
     warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
     lr_decay_from: float = Field(0.7, ge=0, lt=1, description="fraction of the run after which the rate falls linearly")
     lr_final_fraction: float = Field(0.05, ge=0, le=1, description="rate at the end, as a fraction of the peak")
+    adam_betas: tuple[float, float] = Field((0.9, 0.98), strict=False, description="AdamW's moving averages")
     weight_decay: float = Field(0.0, ge=0, description="decay of matrices")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
     max_seq_len: int = Field(2048, ge=8, description="longer demonstrations are refused")
