@@ -97,7 +97,7 @@ def compose_embeddings(vectors: torch.Tensor, tokenizer: Any, seed: int) -> None
     generator = torch.Generator().manual_seed(seed)
     parts: dict[str, torch.Tensor] = {}
     width = vectors.shape[1]
-    scale = float(vectors.std())
+    scale = float(vectors.detach().std())
     for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
         names = composition(token)
         if not names:
