@@ -39,7 +39,7 @@ from polygym.recipes.math_rl.math_rl import SYSTEM_PROMPT as MATH
 from polygym.recipes.multi_env import load_environment
 from polygym.recipes.tool_use.tool_use import SYSTEM_PROMPT as TOOLS
 from polygym.recipes.word_game.word_game import SYSTEM_PROMPT as WORD
-from polygym.rewards.grader import equivalent
+from polygym.rewards.math import equivalent
 from polygym.rollout import Turn, Usage
 
 IN_PROCESS_LIMIT_MS = 0.5
@@ -122,7 +122,7 @@ async def _measure(environment: Environment, policy: Policy, tasks: int, rollout
 
 
 def measure_grading(verdicts: int) -> dict[str, Any]:
-    """Wall-ms of one verdict: a plain number (exact comparison), and a fraction (math-verify in a grader process)."""
+    """Wall-ms of one verdict: a plain number (exact comparison), and a polynomial (math-verify in a process)."""
 
     async def timed(gold: str, form: str) -> float:
         await equivalent(gold, form.format(0))  # starts the grader processes
@@ -134,7 +134,7 @@ def measure_grading(verdicts: int) -> dict[str, Any]:
     async def both() -> dict[str, Any]:
         return {
             "plain_number_wall_ms": await timed("12", "\\boxed{{{0}}}"),
-            "math_verify_wall_ms": await timed("\\frac{3}{4}", "\\boxed{{\\frac{{{0}}}{{4}}}}"),
+            "math_verify_wall_ms": await timed("x^2 + 3x", "\\boxed{{x(x + {0})}}"),
         }
 
     return asyncio.run(both())
