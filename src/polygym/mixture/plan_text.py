@@ -23,7 +23,7 @@ def plan_text(plan: BatchPlan) -> str:
             "tokens",
             "epochs",
             "missed by draws",
-            "reward",
+            "start reward",
         ],
         [
             [
@@ -105,7 +105,7 @@ def _number(value: float | None, digits: int) -> str:
 def _percent(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{100 * value:.1f} %" if value >= 0.001 or value == 0 else f"{100 * value:.0e} %"
+    return "< 0.1 %" if 0 < value < 0.001 else f"{100 * value:.1f} %"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
