@@ -147,8 +147,3 @@ class RolloutGroup:
     def rewards_K(self) -> list[float | None]:
         """Rewards in rollout order; None where unscored."""
         return [rollout.reward if rollout.scored else None for rollout in self.rollouts]
-
-    @property
-    def has_signal(self) -> bool:
-        """Whether at least two scored rewards differ, so that the group has a gradient."""
-        return len({reward for reward in self.rewards_K if reward is not None}) > 1

@@ -19,7 +19,7 @@ def check_seed(seed: object, limit: str = "int64", index: int = 0) -> int:
         UsageError: when the seed is not an integer (True and 1.0 are not) or the sum leaves the range.
     """
     if isinstance(seed, bool) or not isinstance(seed, int):
-        raise UsageError(f"seed={seed!r} is a {type(seed).__name__}; give an integer from 0 to {LIMITS[limit]} ({limit})")
+        raise UsageError(f"seed={seed!r} is a {type(seed).__name__}; give an integer from 0 to {LIMITS[limit]}")
     value = seed + index
     if not 0 <= value <= LIMITS[limit]:
         plus = f" + {index}" if index else ""

@@ -37,6 +37,7 @@ def write(folder: Path, text: str) -> Path:
         ({"batch_size": 60}, "batch_size=60 is no multiple of rollouts_per_example=8; try 64"),
         ({"groups_per_environment": 4}, "both was given"),
         ({"advantage": "group_std"}, "would cancel reward_normalization"),
+        ({"loss_share": "tokens", "env": [{"id": "a", "loss_weight": 1.0}]}, "loss_weight of a does nothing"),
         ({"sampling": {"temperature": 0}}, "greedy"),
         ({"sampling": {"top_p": 0.0}}, "sampling.top_p=0.0"),
         ({"device": "gpu"}, "device='gpu'"),

@@ -158,6 +158,11 @@ class RunConfig(Section):
                 'advantage="group_std" divides by the group\'s deviation and would cancel reward_normalization="env"; '
                 'set reward_normalization="none" or another advantage'
             )
+        weighted = [entry.name or entry.id for entry in self.env if entry.loss_weight is not None]
+        if weighted and self.loss_share == "tokens":
+            raise ValueError(
+                f"loss_weight of {', '.join(weighted)} does nothing with loss_share=\"tokens\"; use loss_share=\"env\""
+            )
         if self.sampling.temperature == 0:
             raise ValueError(
                 "sampling.temperature=0 is greedy: the rollouts of a group would all be the same; give one above 0"

@@ -211,7 +211,7 @@ class Trainer:
                         task=task,
                         group_id=f"{step}/{position}",
                         rollout_index=number,
-                        seed=derive_seed(self.config.seed, name, task.id, step, number),
+                        seed=derive_seed(self.config.seed, name, task.id, step, position, number),
                         sampling=setting.sampling,
                         step=step,
                         max_turns=setting.max_turns,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 
 from polygym.rollout import Rollout, RolloutGroup
+from polygym.train.advantages import has_signal
 from polygym.train.batch import StepBatch
 
 
@@ -71,7 +72,7 @@ def environment_metrics(groups_G: Sequence[RolloutGroup], step: int) -> dict[str
         flat = [
             next((reward for reward in group.rewards_K if reward is not None), 0.0)
             for group in groups_G
-            if not group.has_signal
+            if not has_signal(group.rewards_K)
         ]
         metrics["signal_fraction"] = 1 - len(flat) / len(groups_G)
         metrics["solved_all"] = sum(reward > 0 for reward in flat) / len(groups_G)
