@@ -45,7 +45,12 @@ def phrases() -> list[str]:
         *WORDS,
         *(f" {word}" for word in WORDS),
         *(f"Error: {tool.__name__}" for tool in TOOLS),
-        *(" raised ValueError: ", " is no arithmetic expression", "Error: this call was not run: ", "Error: unknown tool "),
+        *(
+            " raised ValueError: ",
+            " is no arithmetic expression",
+            "Error: this call was not run: ",
+            "Error: unknown tool ",
+        ),
         word_game.FIRST_PROMPT,
         f"{word_game.OPENING_PROMPT}\n",
         *word_game.ERRORS.values(),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.case_rows import parametrize
 
 from polygym.parsing.guess import parse_guess
 from polygym.recipes.word_game.wordle import Outcome, feedback, fitting, play_out
 from polygym.recipes.word_game.words import answers, games, legal_words
-from tests.case_rows import parametrize
 
 
 @parametrize("wordle_feedback")
@@ -33,7 +33,7 @@ def test_episode_case(case: dict[str, Any]) -> None:
     assert outcome == Outcome(case["expected"]["solved"], case["expected"]["turns_used"])
 
 
-@pytest.mark.parametrize("turn, reward", list(enumerate([1.0, 0.90, 0.75, 0.60, 0.45, 0.30, 0.0], start=1)))
+@pytest.mark.parametrize(("turn", "reward"), list(enumerate([1.0, 0.90, 0.75, 0.60, 0.45, 0.30, 0.0], start=1)))
 def test_the_reward_falls_with_the_guess_and_the_seventh_is_too_late(turn: int, reward: float) -> None:
     assert play_out("crane", ["slate"] * (turn - 1) + ["crane"], legal_words()).reward == reward
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 SPECIAL = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
-CHARACTERS = tuple(map(chr, range(32, 127))) + ("\n",)
+CHARACTERS = (*tuple(map(chr, range(32, 127))), "\n")
 GUESS = re.compile(r"<guess>([a-z]{5})</guess>")
 FEEDBACK = re.compile(r" ?([1-5])([a-z])([GYB])")
 OWN_VECTOR = 0.3  # of a phrase that is a sum of others: the part that is its own, so that equal sums can come apart

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import TypeVar
 
 from polygym.errors import UsageError
@@ -84,10 +84,10 @@ def check_range(value: object, *, environment: str, argument: str, minimum: int)
     Raises:
         UsageError: when it is no pair of integers with minimum <= low <= high.
     """
-    whole = isinstance(value, (list, tuple)) and all(isinstance(end, int) and not isinstance(end, bool) for end in value)
-    if not whole or len(value) != 2 or not minimum <= value[0] <= value[1]:  # type: ignore[arg-type,index]
+    ends = list(value) if isinstance(value, (list, tuple)) else []
+    whole = [end for end in ends if isinstance(end, int) and not isinstance(end, bool)]
+    if len(ends) != 2 or len(whole) != 2 or not minimum <= whole[0] <= whole[1]:
         raise UsageError(
             f"{environment}: {argument}={value!r} must be [low, high], two integers with {minimum} <= low <= high"
         )
-    low, high = chain(value)  # type: ignore[call-overload]
-    return low, high
+    return whole[0], whole[1]

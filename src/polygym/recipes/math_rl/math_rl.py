@@ -55,7 +55,7 @@ def load_environment(
         addend_range: [low, high] of both numbers of + and -.
         factor_range: [low, high] of both factors of *, and of divisor and quotient of /.
         few_shot: worked examples in the prompt, from the training split, none of them a task.
-        path: a JSONL file of rows with `question` and `answer` (GSM8K's `reasoning #### 42` is read) instead of arithmetic.
+        path: a JSONL file of rows with `question` and `answer` (or GSM8K's `reasoning #### 42`) to use instead.
         eval_path: its held-out rows; without it one row in five is held out.
 
     Raises:
@@ -63,18 +63,20 @@ def load_environment(
     """
     check_seed(seed)
     if isinstance(few_shot, bool) or not isinstance(few_shot, int) or few_shot < 0:
-        raise UsageError(f"math_rl: few_shot={few_shot!r} must be an integer of at least 0: the number of worked examples")
+        raise UsageError(
+            f"math_rl: few_shot={few_shot!r} must be an integer of at least 0: the number of worked examples"
+        )
     if path is None:
         if eval_path is not None:
             raise UsageError("math_rl: eval_path is given without path; give path too, or neither")
         chosen = check_operations(operations)
         addends = check_range(addend_range, environment="math_rl", argument="addend_range", minimum=0)
         factors = check_range(factor_range, environment="math_rl", argument="factor_range", minimum=1)
-        train, held_out = (
-            map(_row, problems(chosen, addends, factors, held_out=side, seed=seed)) for side in (False, True)
-        )
+        drawn = [problems(chosen, addends, factors, held_out=side, seed=seed) for side in (False, True)]
+        train, held_out = ((_row(problem) for problem in side) for side in drawn)
     else:
-        train, held_out = map(iter, _file_rows(Path(path), None if eval_path is None else Path(eval_path)))
+        files = _file_rows(Path(path), None if eval_path is None else Path(eval_path))
+        train, held_out = ((row for row in side) for side in files)
     examples = take_up_to(train, few_shot)
     if num_examples is None and path is not None:
         train_rows = list(train)
@@ -113,7 +115,9 @@ def _file_rows(path: Path, eval_path: Path | None) -> tuple[list[dict[str, Any]]
 def _file_row(row: dict[str, Any], path: Path, number: int) -> dict[str, Any]:
     question, answer = row.get("question"), row.get("answer")
     if not isinstance(question, str) or not isinstance(answer, (str, int, float)) or isinstance(answer, bool):
-        raise UsageError(f"{path}: row {number} must have 'question' (text) and 'answer' (text or a number), got {row!r:.80}")
+        raise UsageError(
+            f"{path}: row {number} must have 'question' (text) and 'answer' (text or a number), got {row!r:.80}"
+        )
     solution, marker, final = str(answer).rpartition("####")
     if not marker:
         return {"question": question, "answer": extract_answer(str(answer)) or str(answer)}

@@ -65,7 +65,7 @@ def problems(
 ) -> Iterator[Problem]:
     """Every problem of one split, each once, in an order that `seed` names, the operations in turn.
 
-    `addend_range` bounds both numbers of + and -, `factor_range` both factors of * (and so the divisor and the quotient).
+    `addend_range` bounds both numbers of + and -, `factor_range` both factors of * and so divisor and quotient of /.
     """
     spaces = (
         _of_operation(operation, factor_range if operation in "*/" else addend_range, seed) for operation in operations
@@ -84,7 +84,7 @@ def check_operations(operations: object) -> tuple[str, ...]:
         raise UsageError(
             f"math_rl: operations={operations!r} must be one or more of {' '.join(OPERATIONS)}, each once, such as '+-'"
         )
-    return given  # type: ignore[return-value]
+    return given
 
 
 def _of_operation(operation: str, bounds: tuple[int, int], seed: int) -> Iterator[Problem]:

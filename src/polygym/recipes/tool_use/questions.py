@@ -18,10 +18,14 @@ from polygym.seeds import derive_seed
 
 Range = tuple[int, int]
 FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in TOOLS}
+# fmt: off
 WORDS = (
-    "apple bird boat book bread car cat chair cloud cup dog door fish flower garden glass hat horse house key lamp leaf"
-    " milk moon mouse paper pen rain river road rock salt ship shoe snow star stone sun table tree water wind"
-).split()
+    "apple", "bird", "boat", "book", "bread", "car", "cat", "chair", "cloud", "cup", "dog", "door", "fish",
+    "flower", "garden", "glass", "hat", "horse", "house", "key", "lamp", "leaf", "milk", "moon", "mouse", "paper",
+    "pen", "rain", "river", "road", "rock", "salt", "ship", "shoe", "snow", "star", "stone", "sun", "table", "tree",
+    "water", "wind",
+)
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ def _convert_units(difficulty: Difficulty, seed: int) -> Iterator[Question]:
 
 
 def _texts(items: Sequence[str], length_range: Range, separator: str, seed: int) -> Iterator[str]:
-    """Texts of `items`; the lengths in turn, so that long texts, of which there are more, do not crowd out short ones."""
+    """Texts of `items`, the lengths in turn, so that the many long texts do not crowd out the short ones."""
     low, high = length_range
     return interleave([_texts_of_length(items, length, separator, seed) for length in range(low, high + 1)])
 

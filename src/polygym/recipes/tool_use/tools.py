@@ -35,7 +35,9 @@ def calculate(expression: str) -> str:
         expression: Numbers, + - * / and parentheses.
     """
     if len(expression) > MAX_EXPRESSION_CHARACTERS:
-        raise ValueError(f"the expression has {len(expression)} characters; at most {MAX_EXPRESSION_CHARACTERS} are read")
+        raise ValueError(
+            f"the expression has {len(expression)} characters; at most {MAX_EXPRESSION_CHARACTERS} are read"
+        )
     try:
         tree = ast.parse(expression.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:

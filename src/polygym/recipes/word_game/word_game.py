@@ -1,7 +1,7 @@
 """word_game: find the secret five-letter word in six guesses (the game known as Wordle).
 
-The one idea: the reward falls with the number of guesses used (1.0 .90 .75 .60 .45 .30, else 0), and the words that open
-a game count as guesses: they make it shorter and better informed, which sets the difficulty.
+The one idea: the reward falls with the number of guesses used (1.0 .90 .75 .60 .45 .30, else 0), and the words that
+open a game count as guesses: they make it shorter and better informed, which sets the difficulty.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def feedback_text(secret: str, guess: str) -> str:
     '1sY 2eY 3aY 4sY 5eB'
     """
     colours = feedback(secret, guess)
-    return " ".join(f"{slot}{letter}{colour}" for slot, (letter, colour) in enumerate(zip(guess, colours, strict=True), 1))
+    return " ".join(
+        f"{slot}{letter}{colour}" for slot, (letter, colour) in enumerate(zip(guess, colours, strict=True), 1)
+    )
 
 
 def by_guess(state: State) -> float:

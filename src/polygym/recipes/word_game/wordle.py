@@ -1,7 +1,7 @@
 """The rules of the word game: feedback, legality, and how an episode of guesses ends.
 
-The one idea: a game is a pure function of the secret and the guesses, so the environment, the oracle and the tests share
-one scorer.
+The one idea: a game is a pure function of the secret and the guesses, so the environment, the oracle and the tests
+share one scorer.
 """
 
 from __future__ import annotations
