@@ -124,6 +124,7 @@ def test_renaming_copies_the_environment_and_binds_its_methods_to_the_copy() -> 
     assert run(other, Script("go")).reward == 1.0
     assert other.last_state["left"] == 0
     assert not hasattr(env, "last_state")
+    assert [hook.__self__ for _, hook in (*other.stops, *other.cleanups)] == [other, other]  # type: ignore[attr-defined]
 
 
 def test_a_leaf_is_its_own_only_leaf() -> None:

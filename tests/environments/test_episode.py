@@ -345,12 +345,20 @@ def test_times_are_told_apart() -> None:
 
 
 def test_numbers_in_the_state_go_to_the_record() -> None:
+    def hints() -> float:
+        return 1.0
+
     class Counts(SingleTurnEnv):
         def setup_state(self, state: State) -> None:
             state["metrics"]["hints"] = state["info"]["hints"]
 
     env = Counts([{"question": "x", "answer": "x", "info": {"hints": 2}}], rubric=Rubric([exact]))
     assert run(env, Script("x")).metrics == {"hints": 2}
+    twice = Rubric([exact])
+    twice.add_metric(hints)
+    assert run(Counts([{"question": "x", "info": {"hints": 2}}], rubric=twice), Script("x")).cause == Cause(
+        "environment", "metric 'hints' is both in state['metrics'] and a function of the rubric"
+    )
     bad = Counts([{"question": "x", "answer": "x", "info": {"hints": "two"}}], rubric=Rubric([exact]))
     cause = run(bad, Script("x")).cause
     assert cause == Cause("environment", "state['metrics']['hints'] must be a number, got 'two'")
@@ -364,3 +372,12 @@ def test_a_prompt_that_raises_is_the_environments_fault() -> None:
     assert run(Bad(rows(2), rubric=Rubric([exact])), Script("x")).cause == Cause(
         "environment", "prompt raised KeyError: 'template'"
     )
+
+
+def test_the_first_cause_is_kept_when_the_cleanup_fails_too() -> None:
+    class Bad(Countdown):
+        @cleanup
+        def tidy(self, state: State) -> None:
+            raise ValueError("second")
+
+    assert run(Bad(rows(2)), Script(PolicyError("first"))).cause == Cause("endpoint", "turn 0: first")

@@ -53,6 +53,10 @@ def test_weights_that_give_no_mix(weights: Any, code: str) -> None:
     assert code_of(weights, [5, 5]) == code
 
 
+def test_no_environments_give_no_mix() -> None:
+    assert code_of([], []) == code_of(None, []) == "no_environments"
+
+
 def test_an_environment_without_rows_must_be_switched_off() -> None:
     assert code_of([1, 1], [5, 0]) == "empty_dataset"
     assert code_of(None, [5, 0]) == "empty_dataset"

@@ -15,6 +15,8 @@ from case_rows import parametrize
 from polygym.errors import GraderError, UsageError
 from polygym.rewards.rubric import BadRewardError, Rubric, RubricError, Score, combine
 
+SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, "raise": None}
+
 
 def score(rubric: Rubric, **context: Any) -> Score:
     return asyncio.run(rubric.score(context))
@@ -37,19 +39,23 @@ def named(name: str, value: Any) -> Any:
 @parametrize("reward_combine")
 def test_reward_combine_case(case: dict[str, Any]) -> None:
     given, expected = case["input"], case["expected"]
-    scores = {name: None if value == "raise" else value for name, value in given["scores"].items()}
+    scores = {
+        name: SPECIAL.get(value, value) if isinstance(value, str) else value for name, value in given["scores"].items()
+    }
+    weights = {
+        name: SPECIAL.get(value, value) if isinstance(value, str) else value for name, value in given["weights"].items()
+    }
     if "error" in expected:
-        with pytest.raises(RubricError) as caught:
-            combine(scores, given["weights"])
+        with pytest.raises((RubricError, BadRewardError)) as caught:
+            combine(scores, weights)
         assert caught.value.code == expected["error"]
         return
     wanted = expected["reward"] if expected["reward"] is None else pytest.approx(expected["reward"], abs=1e-12)
-    assert combine(scores, given["weights"]) == wanted
-    functions = [
-        named(name, ValueError("raise") if value == "raise" else value) for name, value in given["scores"].items()
-    ]
-    rubric = Rubric(functions, [given["weights"][name] for name in given["scores"]])
-    assert score(rubric).reward == wanted
+    assert combine(scores, weights) == wanted
+    if set(scores) != set(weights):
+        return
+    functions = [named(name, ValueError() if given["scores"][name] == "raise" else scores[name]) for name in scores]
+    assert score(Rubric(functions, [weights[name] for name in scores])).reward == wanted
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

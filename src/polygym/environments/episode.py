@@ -197,15 +197,19 @@ class _Episode:
         finally:
             self.grading_seconds = perf_counter() - started
         rollout.reward, rollout.rewards, rollout.cause = score.reward, score.rewards, score.cause
-        rollout.metrics = {**self._metrics(), **score.metrics}
+        rollout.metrics = self._metrics(score.metrics)
 
-    def _metrics(self) -> dict[str, float | None]:
-        """The numbers that the hooks left in the state."""
+    def _metrics(self, scored: dict[str, float | None]) -> dict[str, float | None]:
+        """The numbers that the hooks left in the state, and those of the rubric."""
         metrics = self.state["metrics"]
         for name, value in metrics.items():
             if value is not None and not isinstance(value, (int, float)):
                 raise _Failure("environment", f"state['metrics'][{name!r}] must be a number, got {value!r:.80}")
-        return metrics
+            if name in scored:
+                raise _Failure(
+                    "environment", f"metric {name!r} is both in state['metrics'] and a function of the rubric"
+                )
+        return {**metrics, **scored}
 
     async def clean_up(self) -> None:
         """Run every cleanup hook, whatever went before and whatever the others do."""

@@ -13,7 +13,10 @@ from polygym.errors import UsageError
 
 
 class WeightError(UsageError):
-    """Weights that give no mix. `code` is `length_mismatch`, `bad_weight`, `all_zero` or `empty_dataset`."""
+    """Weights that give no mix.
+
+    `code` is `length_mismatch`, `no_environments`, `bad_weight`, `all_zero` or `empty_dataset`.
+    """
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -41,6 +44,8 @@ def normalize_weights(weights: Sequence[float] | None, counts: Sequence[int]) ->
         raise WeightError(
             f"{len(weights)} weights were given for {len(counts)} environments; give one for each", "length_mismatch"
         )
+    if not counts:
+        raise WeightError("no environments were given; give at least one", "no_environments")
     values = [_check(weight, position) for position, weight in enumerate(weights)]
     largest = max(values, default=0.0)
     if largest == 0:

@@ -39,6 +39,8 @@ class RubricError(UsageError):
 class BadRewardError(UsageError):
     """A reward function returned something that is no number (text, a list): its code has to be mended first."""
 
+    code = "bad_reward"
+
 
 @dataclass(slots=True)
 class Score:
