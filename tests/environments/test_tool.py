@@ -171,12 +171,12 @@ def test_a_tool_may_use_the_state() -> None:
     assert answer_to(message) == ["1 kept", "2 kept"]
 
 
-@pytest.mark.parametrize("message", [call("spin"), call("sleep", seconds=1), call("fetch", seconds=1)])
+@pytest.mark.parametrize("message", [call("spin"), call("sleep", seconds=30), call("fetch", seconds=30)])
 def test_a_tool_that_never_returns_is_given_up_and_the_rollout_goes_on(message: Message) -> None:
     started = time.perf_counter()
     (got,) = answer_to(message, tool_timeout_seconds=0.05)
     assert got == f"Error: {message.tool_calls[0].name} did not return within 0.05 seconds and was given up"
-    assert time.perf_counter() - started < 0.9
+    assert time.perf_counter() - started < 10
 
 
 def test_a_slow_tool_still_returns() -> None:
@@ -220,13 +220,13 @@ def test_slow_tools_of_several_episodes_run_at_the_same_time() -> None:
     async def main() -> float:
         started = time.perf_counter()
         episodes = [
-            play(world, task, Script(call("sleep", seconds=0.2), "done"), sampling=Sampling(), seed=i) for i in range(8)
+            play(world, task, Script(call("sleep", seconds=0.5), "done"), sampling=Sampling(), seed=i) for i in range(8)
         ]
         rollouts = await asyncio.gather(*episodes)
         assert [texts(rollout, "tool") for rollout in rollouts] == [["slept"]] * 8
         return time.perf_counter() - started
 
-    assert asyncio.run(main()) < 0.8
+    assert asyncio.run(main()) < 3.5  # one after the other would take 4
 
 
 def test_a_process_with_a_tool_that_never_returns_can_exit() -> None:
