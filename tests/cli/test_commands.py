@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-POLYGYM = [sys.executable, "-m", "polygym"]
+POLYGYM = [str(Path(sys.executable).parent / "polygym")]
 ENVIRONMENT = '''
 import asyncio
 import polygym as pg
@@ -45,14 +44,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def settings(folder: Path) -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-
-
 def polygym(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*POLYGYM, *arguments], cwd=folder, env=settings(folder), capture_output=True, text=True, timeout=120
-    )
+    return subprocess.run([*POLYGYM, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
 
 
 def test_shipped_recipes_are_listed(folder):
@@ -105,7 +98,7 @@ def test_an_endpoint_that_is_down_is_exit_code_1_and_no_reward_of_0(folder):
 
 def test_an_interrupted_evaluation_keeps_what_it_had_and_exits_with_130(folder):
     command = [*POLYGYM, "eval", "run", "echo_env:load", "--set", "name=slow", "-m", "oracle", "-r", "1", "-o", "out"]
-    process = subprocess.Popen(command, cwd=folder, env=settings(folder), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
     kept = folder / "out.jsonl"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and (not kept.exists() or not kept.stat().st_size):

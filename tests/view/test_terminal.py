@@ -69,8 +69,8 @@ def test_a_training_step_away_from_a_terminal_is_one_line(tick):
 def test_a_training_run_on_a_terminal_shows_a_row_for_each_environment(tick):
     console = screen(terminal=True)
     with TrainingDisplay(console) as display:
-        tick(2.0)
         display.phase("update")
+        tick(2.0)
         display.step(5, 105, METRICS)
         display.message("word has \x1b[31mregressed")
     shown = text_of(console)
@@ -96,8 +96,9 @@ def test_an_evaluation_counts_unscored_rollouts_and_names_their_causes():
     assert text_of(console) == "evaluating 3/3  0:00  math 0.750  word -  unscored 1 (endpoint 1)\n"
 
 
-def test_the_time_left_leaves_out_evaluations(tick):
+def test_the_time_left_leaves_out_loading_and_evaluations(tick):
     display = TrainingDisplay(screen(terminal=False))
+    tick(7.0)
     for phase, seconds in (("evaluate", 30.0), ("collect", 2.0)):
         display.phase(phase)
         display.start({"math": 1})

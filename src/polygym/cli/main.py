@@ -76,6 +76,8 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' progress bars would draw over ours
+    sys.path.append(os.getcwd())  # `module:function` also finds what lies here
     try:
         code = app(args=arguments, prog_name="polygym", standalone_mode=False)
     except KeyboardInterrupt:

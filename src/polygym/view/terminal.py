@@ -28,6 +28,7 @@ RECENT_STEPS = 10  # steps behind the smoothed reward and the estimate of the ti
 PLAIN_SECONDS = 10.0  # without a terminal, a collection reports this often
 BAR_WIDTH = 28
 EVALUATE = "evaluate"  # the phase that belongs to no step
+STARTING = "starting"
 HELD_OUT = "held_out"
 # what a line of the training table shows: metric below <env>/, title, decimals
 COLUMNS = (
@@ -161,7 +162,7 @@ class TrainingDisplay(CollectionDisplay):
 
     def __init__(self, console: Console | None = None) -> None:
         super().__init__(console, title="evaluation")
-        self._phase = "starting"
+        self._phase = STARTING
         self._step = 0
         self._max_steps = 0
         self._metrics_E: dict[str, dict[str, float]] = {}
@@ -174,6 +175,8 @@ class TrainingDisplay(CollectionDisplay):
 
     def phase(self, name: str) -> None:
         """What the run does now: evaluate, collect, update or checkpoint."""
+        if self._phase in (STARTING, EVALUATE) and not self._step:  # loading belongs to no step either
+            self._stepped, self._evaluated_seconds = monotonic(), 0.0
         self._phase = name
 
     def finish(self) -> None:
