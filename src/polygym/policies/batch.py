@@ -18,15 +18,15 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from polygym.policies.cache import KeptRow, Ranges, Slab
 
 PREFILL_TOKENS = 4096  # padded tokens of one prefill pass; more brings no speed and needs memory for attention
-GROWTH_COLUMNS = 32  # columns for new tokens that a slab has at least
+GROWTH_COLUMNS = 64  # columns for new tokens that a slab has at least
 
 
 class ModelCall:
     """A causal model of transformers, called for the logits of last positions."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         self.model = model
-        inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # below LoRA adapters
+        inner: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # below LoRA adapters
         parameters = inspect.signature(inner.forward).parameters
         self.config: Any = inner.config
         self.cache_key = "cache" if "cache" in parameters else "past_key_values"
@@ -34,7 +34,7 @@ class ModelCall:
         layers = DynamicCache(config=self.config).layers
         plain = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
         attention = getattr(self.config, "_attn_implementation", None)
-        # An explicit four-dimensional mask says all about order, so positions must not be read from a plain one (ALiBi).
+        # With a four-dimensional mask positions must come from `position_ids`, not from a plain mask (as ALiBi's do).
         self.plain_layers = (
             len(layers)
             if plain
@@ -74,7 +74,9 @@ class SlabBatch:
         self.prompts, self.kept = prompts, kept
         first_row: dict[tuple[int, ...], int] = {}
         fresh = sorted((row for row in range(len(prompts)) if row not in kept), key=lambda row: len(prompts[row]))
-        self.firsts, self.repeats, self.repeat_of = [], [], []
+        self.firsts: list[int] = []  # rows that are the first of their prompt
+        self.repeats: list[int] = []  # other rows of those prompts
+        self.repeat_of: list[int] = []  # place in `firsts` of the row that each repeats
         for row in fresh:
             key = tuple(prompts[row])
             if key in first_row:
@@ -99,7 +101,7 @@ class SlabBatch:
         self.filled = self.prompt_columns
 
     def _grouped_by_work(self) -> list[tuple[int, int, int, int]]:
-        """Continued rows (first, stop, old columns, new columns), cut so that a short addition never pays for a long one."""
+        """Groups (first row, row after the last, old columns, new columns) of continued rows with alike additions."""
         offset = self.live - len(self.continued)
         groups, start = [], 0
         news = [len(self.prompts[row]) - self.kept[row].length for row in self.continued]
@@ -227,8 +229,8 @@ class SlabBatch:
         order = list(range(self.live))
         for hole, row in zip(here, there, strict=True):
             order[hole], order[row] = row, hole
-            for column in (self.owner, self.ranges):
-                column[hole], column[row] = column[row], column[hole]
+            self.owner[hole], self.owner[row] = self.owner[row], self.owner[hole]
+            self.ranges[hole], self.ranges[row] = self.ranges[row], self.ranges[hole]
         if here:
             self.slab.swap_rows(here, there, slice(self.left, self.filled))
             swap_to = torch.tensor([*here, *there], device=self.bias.device)

@@ -41,7 +41,8 @@ class _SlabLayer(DynamicLayer):
         count = shape[0] * shape[1] * shape[2] * shape[3]
         if flat is None or flat.numel() < count or flat.dtype != like.dtype or flat.device != like.device:
             # Zeroed once: a masked column counts for nothing only while what it holds is finite.
-            flat = torch.zeros(count, dtype=like.dtype, device=like.device)
+            # A quarter more than needed, since the next wave may be a little larger.
+            flat = torch.zeros(count * 5 // 4, dtype=like.dtype, device=like.device)
         return flat, flat[:count].view(shape)
 
     def update(

@@ -84,8 +84,8 @@ class ChatRenderer:
     ) -> tuple[list[int], list[bool]]:
         """Ids of a conversation as a rollout would have made them, and which of them the policy would have sampled.
 
-        Assistant messages among the first `prompt_messages` are worked examples in the prompt and not marked; every later
-        one is, with its end token. What follows the last of them is left out.
+        Assistant messages among the first `prompt_messages` are worked examples in the prompt and not marked; every
+        later one is, with its end token. What follows the last of them is left out.
         """
         ids: list[int] = []
         mask: list[bool] = []
@@ -254,7 +254,7 @@ def _key(messages: Sequence[Message]) -> Hashable:
 
 def _marked(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(
-        Message(message.role, _marker(index), (), message.tool_call_id) for index, message in enumerate(messages, start=1)
+        Message(message.role, _marker(at), (), message.tool_call_id) for at, message in enumerate(messages, start=1)
     )
 
 

@@ -1,9 +1,9 @@
 """Engine: sampled ids and exact log-probabilities for many prompts at once.
 
-The one idea: a wave of rows is cut into chunks that fit the memory bound, equal prompts side by side; a chunk is decoded
-until its last row ends, and rows leave as they finish. What a row samples depends on its prompt, its settings and its
-seed only, up to the rounding of floating point. The keys of finished rows are kept until the next wave is computed, so
-that the next turn of a conversation computes only what was added.
+The one idea: a wave of rows is cut into chunks that fit the memory bound, equal prompts side by side; a chunk is
+decoded until its last row ends, and rows leave as they finish. What a row samples depends on its prompt, its settings
+and its seed only, up to the rounding of floating point. The keys of finished rows are kept until the next wave is
+computed, so that the next turn of a conversation computes only what was added.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from polygym.policies.cache import KeptRow, Slab
 from polygym.policies.chunk import Chunk, Generation
 
 MAX_BATCH_TOKENS = 65536
-CHUNK_ROWS = 512
+CHUNK_ROWS = 512  # more brings no speed
 FREE_SLABS = 2  # sets of buffers that wait for reuse
 
 Kept = dict[tuple[int, ...], KeptRow]

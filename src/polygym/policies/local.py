@@ -35,7 +35,8 @@ class LocalPolicy(Policy):
         device: `cpu`, `cuda`, `cuda:1`, `mps`, ...
         dtype: `float32`, `bfloat16` or `float16`.
         max_context: tokens of prompt and answer together; default: what the model's config says.
-        max_batch_tokens: bound of rows x (longest prompt + most new tokens) computed together; memory grows with it.
+        max_batch_tokens: bound of rows x (longest prompt + most new tokens) computed together; memory grows with it
+            (default 65,536: 0.2 GB for nano, 3 GB for SmolLM2-135M).
         patience_seconds: how long a wave waits, after the last arrival, for an episode that is busy elsewhere.
 
     Raises:
@@ -51,7 +52,7 @@ class LocalPolicy(Policy):
         device: str = "cpu",
         dtype: str = "float32",
         max_context: int | None = None,
-        max_batch_tokens: int = MAX_BATCH_TOKENS,
+        max_batch_tokens: int | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.name = name
@@ -63,7 +64,7 @@ class LocalPolicy(Policy):
         if self.max_context < 2:
             raise UsageError(f"max_context={max_context!r} leaves no room for a prompt and an answer; give at least 2")
         self.engine = Engine(
-            self.model, _stop_ids(model, self.renderer), self.renderer.decode, max_batch_tokens=max_batch_tokens
+            self.model, _stop_ids(model, self.renderer), self.renderer.decode, max_batch_tokens or MAX_BATCH_TOKENS
         )
         self._desk: WaveDesk[Generation] = WaveDesk(self._compute, _order, _cancel, patience_seconds)
 
@@ -125,7 +126,8 @@ def as_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        there = ["cpu", *(["cuda"] if torch.cuda.is_available() else []), *(["mps"] if torch.backends.mps.is_available() else [])]
+        others = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+        there = ["cpu", *(kind for kind, here in others.items() if here)]
         raise UsageError(f"device={name!r} cannot be used here; available: {', '.join(there)}") from error
     return device
 
