@@ -13,7 +13,7 @@ from polygym.errors import UsageError
 from polygym.train.batch import TrainSample
 from polygym.train.config import RunConfig
 from polygym.train.config_file import validate
-from polygym.train.forward import has_plain_head, micro_batches, pack, trained_logits
+from polygym.train.forward import Row, has_plain_head, micro_batches, pack, plan_rows, trained_logits
 from polygym.train.learner import Learner, stratify
 from polygym.train.samples import TokenSample
 
@@ -58,12 +58,41 @@ def gradients(model: LlamaForCausalLM) -> list[torch.Tensor]:
 
 def test_logits_are_those_of_the_whole_model_at_the_tokens_before() -> None:
     model = tiny_model()
-    packed = pack([TokenSample([1, 2, 3], [0, 1, 1], None), TokenSample([4, 5], [0, 1], None)], "cpu")
+    tokens = [TokenSample([1, 2, 3], [0, 1, 1], None), TokenSample([4, 5], [0, 1], None)]
+    packed = pack(tokens, plan_rows(tokens), "cpu")
     whole = model(torch.tensor([[1, 2, 3]])).logits[0]
     other = model(torch.tensor([[4, 5]])).logits[0]
     torch.testing.assert_close(trained_logits(model, packed), torch.stack([whole[0], whole[1], other[0]]))
     assert packed.ids_N.tolist() == [2, 3, 5]
     assert has_plain_head(model)
+
+
+def test_a_prompt_that_is_shared_is_computed_once_and_gives_the_same_logits() -> None:
+    model = tiny_model()
+    prompt = [1, 2, 3, 4, 5, 6]
+    tokens = [
+        TokenSample([*prompt, 7, 8], [0] * 6 + [1, 1], None),
+        TokenSample([9, 9, 9], [0, 0, 1], None),
+        TokenSample([*prompt, 9], [0] * 6 + [1], None),
+        TokenSample([*prompt, 3, 2, 1], [0] * 6 + [1, 0, 1], None),
+    ]
+    rows = plan_rows(tokens)
+    assert rows == [Row((0, 2, 3), 6, 12), Row((1,), 0, 3)]
+    shared = pack(tokens, rows[:1], "cpu")
+    assert shared.ids_B_T.tolist() == [[*prompt, 7, 8, 9, 3, 2, 1]]
+    assert shared.owners_N.tolist() == [0, 0, 2, 3, 3]
+    alone = [pack([sample], [Row((0,), 0, len(sample.ids_T))], "cpu") for sample in (tokens[0], tokens[2], tokens[3])]
+    torch.testing.assert_close(
+        trained_logits(model, shared), torch.cat([trained_logits(model, packed) for packed in alone])
+    )
+    assert shared.per_token([range(8), (), range(10, 17), range(20, 29)], tokens).tolist() == [6, 7, 16, 26, 28]
+
+
+def test_prompts_are_not_shared_where_it_saves_little_or_makes_rows_long() -> None:
+    short = [TokenSample([1, 2, 3, 4, number], [0, 1, 1, 1, 1], None) for number in range(3)]
+    assert [row.shared for row in plan_rows(short)] == [0, 0, 0]
+    long = [TokenSample([1] * 600 + [number] * 100, [0] * 600 + [1] * 100, None) for number in range(6)]
+    assert [(row.members, row.tokens) for row in plan_rows(long)] == [((0, 1, 2, 3), 1000), ((4, 5), 800)]
 
 
 def test_a_model_whose_head_does_more_is_refused() -> None:
@@ -153,7 +182,9 @@ def test_parts_of_a_batch_hold_each_environment_alike() -> None:
 
 
 def test_micro_batches_are_bounded_by_padded_tokens_and_hold_at_least_one() -> None:
-    assert list(micro_batches([5, 1, 9, 2], lambda length: length, 6)) == [[1, 2], [5], [9]]
+    rows = [Row((place,), 0, tokens) for place, tokens in enumerate([5, 1, 9, 2])] + [Row((4, 5), 2, 3)]
+    sizes = [[row.tokens for row in batch] for batch in micro_batches(rows, 6)]
+    assert sizes == [[1, 2], [5], [9], [3]]
 
 
 def test_adapters_alone_are_trained_and_turned_off_for_the_reference() -> None:

@@ -161,7 +161,7 @@ class RunConfig(Section):
         weighted = [entry.name or entry.id for entry in self.env if entry.loss_weight is not None]
         if weighted and self.loss_share == "tokens":
             raise ValueError(
-                f"loss_weight of {', '.join(weighted)} does nothing with loss_share=\"tokens\"; use loss_share=\"env\""
+                f'loss_weight of {", ".join(weighted)} does nothing with loss_share="tokens"; use loss_share="env"'
             )
         if self.sampling.temperature == 0:
             raise ValueError(

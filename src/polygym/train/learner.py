@@ -19,7 +19,7 @@ from torch import Tensor
 from polygym.errors import UsageError
 from polygym.train.batch import TrainSample
 from polygym.train.config import RunConfig
-from polygym.train.forward import Packed, has_plain_head, micro_batches, pack, trained_logits
+from polygym.train.forward import Packed, Row, has_plain_head, micro_batches, pack, plan_rows, trained_logits
 from polygym.train.loss import entropy_and_logprobs, mismatch_kl, token_losses
 from polygym.train.optimizer import learning_rate_at, make_optimizer, set_learning_rate
 
@@ -66,10 +66,9 @@ class Learner:
         self.model.train()
         for number, part in enumerate(parts):
             self.optimizer.zero_grad(set_to_none=True)
-            for micro_batch in micro_batches(
-                part, lambda sample: len(sample.tokens.ids_T), self.config.micro_batch_tokens
-            ):
-                self._accumulate(micro_batch, scale=len(parts), first=number == 0, sums=sums)
+            tokens = [sample.tokens for sample in part]
+            for rows in micro_batches(plan_rows(tokens), self.config.micro_batch_tokens):
+                self._accumulate(part, rows, scale=len(parts), first=number == 0, sums=sums)
             norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm))
             if norm != norm or norm == float("inf"):
                 skipped += 1  # a poisoned gradient is dropped, never applied
@@ -85,11 +84,17 @@ class Learner:
         } | {f"{name}/{metric}": value for name, total in sums.items() for metric, value in _means(total).items()}
 
     def _accumulate(
-        self, samples: Sequence[TrainSample], scale: int, first: bool, sums: dict[str, dict[str, float]]
+        self,
+        samples: Sequence[TrainSample],
+        rows: Sequence[Row],
+        scale: int,
+        first: bool,
+        sums: dict[str, dict[str, float]],
     ) -> None:
-        """Add the gradient of one micro-batch."""
-        packed = pack([sample.tokens for sample in samples], next(self.model.parameters()).device)
-        old_N = packed.per_token([_old_logprobs(sample) for sample in samples])
+        """Add the gradient of one micro-batch: some rows of `samples`."""
+        tokens = [sample.tokens for sample in samples]
+        packed = pack(tokens, rows, next(self.model.parameters()).device)
+        old_N = packed.per_token([sample.logprobs_T or () for sample in tokens], tokens)
         temperature_N = packed.spread([sample.temperature for sample in samples])
         weight_N = packed.spread([sample.weight * scale for sample in samples])
 
@@ -141,13 +146,6 @@ def stratify(samples: Sequence[TrainSample], parts: int) -> list[list[TrainSampl
         dealt[seen[sample.environment] % parts].append(sample)
         seen[sample.environment] += 1
     return [part for part in dealt if part]
-
-
-def _old_logprobs(sample: TrainSample) -> list[float]:
-    """The sampler's log-probabilities of the trained tokens."""
-    logprobs_T = sample.tokens.logprobs_T
-    assert logprobs_T is not None, "make_batch refuses samples without log-probabilities"
-    return [logprob for logprob, trained in zip(logprobs_T, sample.tokens.mask_T, strict=True) if trained]
 
 
 def _means(total: dict[str, float]) -> dict[str, float]:

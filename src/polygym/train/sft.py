@@ -134,7 +134,7 @@ class SupervisedTrainer:
         """One update on the mean over environments of each one's own token mean: answers differ in length."""
         import torch
 
-        from polygym.train.forward import micro_batches, pack, trained_logits
+        from polygym.train.forward import micro_batches, pack, plan_rows, trained_logits
 
         model = self.policy.model
         drawn = {stream.name: stream.draw(self.policy.renderer, self.config.max_seq_len) for stream in self.streams}
@@ -148,15 +148,15 @@ class SupervisedTrainer:
                 group["lr"] = group["peak"] * factor
         sums = dict.fromkeys(drawn, 0.0)
         model.train()
-        for batch in micro_batches(samples, lambda item: len(item[1].ids_T), self.config.micro_batch_tokens):
-            packed = pack([sample for _, sample in batch], model.device)
+        names, tokens = [name for name, _ in samples], [sample for _, sample in samples]
+        for rows in micro_batches(plan_rows(tokens), self.config.micro_batch_tokens):
+            packed = pack(tokens, rows, model.device)
             losses_N = torch.nn.functional.cross_entropy(
                 trained_logits(model, packed).float(), packed.ids_N, reduction="none"
             )
-            (losses_N * packed.spread([weight_E[name] for name, _ in batch])).sum().backward()
-            sums_B = torch.zeros(len(batch)).index_add_(0, packed.rows_N.cpu(), losses_N.detach().cpu())
-            for (name, _), value in zip(batch, sums_B.tolist(), strict=True):
-                sums[name] += value
+            (losses_N * packed.spread([weight_E[name] for name in names])).sum().backward()
+            for owner, value in zip(packed.owners_N.tolist(), losses_N.tolist(), strict=True):
+                sums[names[owner]] += value
         norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), self.config.max_grad_norm))
         for optimizer in self.optimizers:
             optimizer.step()
