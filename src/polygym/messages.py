@@ -72,7 +72,7 @@ class Message:
         unknown = set(row) - {"role", "content", "tool_calls", "tool_call_id", "reasoning"}
         if unknown:
             name = sorted(unknown)[0]
-            raise UsageError(f"message key {name!r} is unknown; {nearest(name, cls.__slots__)}")  # type: ignore[attr-defined]
+            raise UsageError(f"message key {name!r} is unknown; {nearest(name, cls.__slots__)}")
         role = row.get("role")
         if role not in ROLES:
             raise UsageError(f"message role {role!r} is unknown; allowed: {', '.join(ROLES)}")

@@ -48,8 +48,12 @@ def run(
     from polygym.cli.watch import TrainingWatch
     from polygym.train import loop
 
-    with TrainingWatch() as display:
-        summary = loop.run(loaded, resume=resume, progress=display, tracker=TensorBoardTracker())
+    try:
+        with TrainingWatch() as display:
+            summary = loop.run(loaded, resume=resume, progress=display, tracker=TensorBoardTracker())
+    except KeyboardInterrupt:
+        typer.echo("to go on from the last whole step: the same command with --resume", err=True)
+        raise
     _print(summary, as_json)
 
 
