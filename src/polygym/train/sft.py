@@ -92,7 +92,6 @@ class SupervisedTrainer:
         from polygym.policies.local import LocalPolicy
 
         torch.set_num_threads(config.threads or os.cpu_count() or 1)
-        torch.manual_seed(config.seed)
         self.config, self.progress = config, progress
         self.environment = build_environment(config.env)
         leaves = self.environment.leaves()
@@ -105,7 +104,7 @@ class SupervisedTrainer:
         device = resolve_device(config.device)
         model, self.tokenizer = load_model_and_tokenizer(config.model, device, config.dtype)
         if config.from_scratch:
-            model = type(model)(model.config).to(device=device, dtype=getattr(torch, config.dtype))
+            model = _untrained(config.model, model, self.tokenizer, config.seed).to(device=device, dtype=model.dtype)
         self.policy = LocalPolicy(
             model, self.tokenizer, name=config.model, device=device, max_context=config.max_seq_len
         )
@@ -194,6 +193,18 @@ class SupervisedTrainer:
 
     def _finished(self) -> bool:
         return all(stream.reached for stream in self.streams)
+
+
+def _untrained(name: str, model: Any, tokenizer: Any, seed: int) -> Any:
+    """A model of the same shape with random weights; nano's vectors of words start composed of letters."""
+    import torch
+
+    if name == "nano":
+        from polygym.policies.nano_tokenizer import build_model
+
+        return build_model(tokenizer, seed)
+    torch.manual_seed(seed)
+    return type(model)(model.config)
 
 
 def _make_optimizers(model: Any, config: SFTConfig) -> list[Any]:
