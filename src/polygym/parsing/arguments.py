@@ -27,20 +27,9 @@ INTEGER = re.compile(r"[+-]?[0-9]{1,4000}(\.0*)?")
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # Keywords that are checked here; a schema with any other goes to jsonschema, which takes longer to import and to run.
 OWN_KEYWORDS = frozenset(
-    [
-        "type",
-        "properties",
-        "required",
-        "additionalProperties",
-        "items",
-        "enum",
-        "anyOf",
-        "description",
-        "title",
-        "default",
-        "examples",
-    ]
-)
+    {"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf",
+     "description", "title", "default", "examples"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

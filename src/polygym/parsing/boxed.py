@@ -23,7 +23,7 @@ NUMBER = re.compile(
     rf"""(?:(?<![\w)}}\].])[-+−])?            # a sign, unless it subtracts
     (?:\d*\s?\\[dt]?frac\{{\d+\}}\{{\d+\}}    # \frac{{1}}{{2}}, 1\frac{{1}}{{2}}
     |\d+\ \d+/\d+                             # 1 1/2
-    |(?:{DIGITS})(?:/\d+)?)                   # 1,000.5 or 1/2
+    |(?:{DIGITS})(?:/\d+|[eE][-+]?\d+\b)?)   # 1,000.5 or 1/2 or 1e3
     (?:\s?\\?%)?""",
     re.VERBOSE,
 )

@@ -79,7 +79,7 @@ def _same(gold: str, prediction: str, compare: Compare, depth: int) -> bool:
         if squash(gold_assigned[0]) == squash(assigned[0]):
             return _same(gold_assigned[1], assigned[1], compare, depth + 1)
         return compare(gold, prediction)
-    if assigned and not RELATION.search(gold):
+    if assigned and (not RELATION.search(gold) or r"\in" in prediction):
         return _same(gold, assigned[1], compare, depth + 1)
     if gold_assigned and SYMBOL.fullmatch(gold_assigned[0].strip()):
         return _same(gold_assigned[1], prediction, compare, depth + 1)
@@ -93,12 +93,12 @@ def _same(gold: str, prediction: str, compare: Compare, depth: int) -> bool:
 def _same_words(gold: str, prediction: str) -> bool | None:
     """Verdict where gold is a word or a choice's letter; None where it is mathematics."""
     left, right = (text.strip("() .") for text in (gold, prediction))
-    if not WORDS.fullmatch(gold) or left.lower() in NO_UNITS or (2 <= len(left) <= 2 and left.islower()):
+    if not WORDS.fullmatch(gold) or left.lower() in NO_UNITS:
         return None
-    if len(left) == 1:
-        return True if left == right else (False if WORDS.fullmatch(prediction) and len(right) == 1 else None)
-    if len(left) < 3:
-        return None
+    if len(left) == 1:  # the letter of a choice, or a variable
+        return left == right if len(right) == 1 else None
+    if len(left) == 2 and left.lower() != "no":
+        return None  # a product of two variables
     if WORDS.fullmatch(prediction):
         return left.casefold().split() == right.casefold().split()
     return None if "=" in prediction else False

@@ -32,6 +32,7 @@ SIZING = re.compile(
 )
 SPACING = re.compile(r"\\[:;> \n]|\\(?:quad|qquad|thinspace|enspace|newline)(?![A-Za-z])|~|\s+")
 DEGREE = re.compile(r"\s*\^\s*(?:\\(?:circ|degree)(?![A-Za-z])|\{\s*\\circ\s*\})|\\(?:degree|textdegree)(?![A-Za-z])")
+ANGLE = re.compile(rf"(\\(?:sin|cos|tan|cot|sec|csc))\s*[({{]?\s*(-?\d+(?:\.\d+)?)\s*(?:{DEGREE.pattern})\s*[)}}]?")
 SYNONYMS = (
     (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
     (re.compile(r"\\lbrace(?![A-Za-z])"), r"\\{"),
@@ -44,7 +45,10 @@ SYNONYMS = (
     (re.compile(r"\\%"), "%"),
 )
 DIGIT_SPACE = re.compile(r"(?<=\d)\s+(?=\d)")
-LEADING = re.compile(r"^(?:(?:\\approx|\\therefore|=|approximately|about|roughly)\s*)+")
+LEADING = re.compile(
+    r"^(?:(?:\\approx|\\therefore|=|approximately|about|roughly|(?:the )?(?:final )?answer(?: is|:))\s*)+",
+    re.IGNORECASE,
+)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -60,6 +64,7 @@ def clean(text: str) -> str:
         text, count = TEXT.subn(r" \1 ", text)
         if not count:
             break
+    text = ANGLE.sub(r"\1(\2\\cdot\\frac{\\pi}{180})", text)
     text = DEGREE.sub(" ", text)
     text = SIZING.sub("", text)
     text = SPACING.sub(" ", text)

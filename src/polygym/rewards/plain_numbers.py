@@ -46,34 +46,9 @@ UNITS = {
     for spelling in names.split()
 }  # fmt: skip
 NO_UNITS = frozenset(
-    [
-        "pi",
-        "e",
-        "i",
-        "x",
-        "y",
-        "z",
-        "sqrt",
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "log",
-        "ln",
-        "exp",
-        "inf",
-        "infty",
-        "or",
-        "and",
-        "mod",
-        "to",
-        "over",
-        "times",
-        "frac",
-    ]
-)
+    {"pi", "e", "i", "x", "y", "z", "sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "inf", "infty",
+     "or", "and", "mod", "to", "over", "times", "frac"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +73,7 @@ def plain_number(text: str) -> PlainNumber | None:
     text = text.strip()
     if not text or len(text) > MAX_DIGITS:
         return None
-    if (text[0] == "(" and text[-1] == ")" and text.count("(") == 1 and "," not in text) or (
-        text[0] == "{" and text[-1] == "}" and text.count("{") == 1 and "," not in text
-    ):
+    if text[0] + text[-1] in ("()", "{}") and text.count(text[0]) == 1 and "," not in text:
         text = text[1:-1].strip()
     if ten := TEN.match(text):
         value, end, places = _power_of_ten(ten[2] or ten[3]), ten.end(), 0
@@ -153,6 +126,11 @@ def is_terminating(value: Fraction) -> bool:
     while denominator % 5 == 0:
         denominator //= 5
     return denominator == 1
+
+
+def known_unit(word: str) -> str | None:
+    """The one spelling of a unit: `cm` for `centimetres`; None for a word that is no unit we know."""
+    return UNITS.get(word) or UNITS.get(word.lower().removesuffix("s"))
 
 
 def _value(numeral: re.Match[str]) -> Fraction | None:
@@ -211,7 +189,7 @@ def _suffix(text: str) -> tuple[bool, int, str] | None:
         words = words[1:]
     if any(word in NO_UNITS for word in words):
         return None
-    known = [UNITS.get(word) or UNITS.get(word.lower().removesuffix("s")) for word in words]
+    known = [known_unit(word) for word in words]
     spaced = text[:1] == " "
     for word, unit in zip(words, known, strict=True):
         if unit is None and (len(word) < 3 or not spaced):

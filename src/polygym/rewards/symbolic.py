@@ -11,10 +11,11 @@ from fractions import Fraction
 from typing import Any
 
 from polygym.rewards.notation import squash
-from polygym.rewards.plain_numbers import MIN_PLACES, is_terminating, plain_number
+from polygym.rewards.plain_numbers import MIN_PLACES, is_terminating, known_unit, plain_number
 
 DECIMAL = re.compile(r"(?<![\d.])(\d*)\.(\d+)(?![\d.])")
 IMAGINARY = re.compile(r"(?<=\d)i(?![A-Za-z])")
+UNIT = re.compile(r"(?<=[\w})]) ([A-Za-z]{2,})(?:\s*\^\s*\{?\d\}?)?$")
 JUXTAPOSED = re.compile(r"(?<![_^\\\w.])\d+(?:\.\d+)?\s+\d")
 DIGITS = 60  # of a numeric comparison
 AGREEMENT = 45  # digits that must agree before equality is looked into
@@ -44,6 +45,9 @@ def same_expression(gold: str, prediction: str) -> bool:
 def _parse(text: str) -> list[Any]:
     from math_verify import LatexExtractionConfig, parse
 
+    unit = UNIT.search(text)
+    if unit and known_unit(unit[1]):
+        text = text[: unit.start()]
     exact = DECIMAL.sub(lambda match: rf"\frac{{{int(match[1] + match[2])}}}{{{10 ** len(match[2])}}}", text)
     exact = IMAGINARY.sub(r" i", exact)
     return [_with_unit_i(value) for value in parse(f"${exact}$", [LatexExtractionConfig()], parsing_timeout=None)]
@@ -68,11 +72,13 @@ def _is_number(value: Any) -> bool:
 
 def _same_number(gold: Any, prediction: Any, gold_text: str, text: str) -> bool | None:
     """Verdict on two constants; None when either is none."""
-    from sympy import Float, Rational, simplify
+    from sympy import Float, Rational, nan, simplify, zoo
 
     if not _is_number(gold) or not _is_number(prediction):
         return None
     gold, prediction = gold.doit(), prediction.doit()
+    if gold in (nan, zoo) or prediction in (nan, zoo):
+        return False
     if gold.is_finite is False or prediction.is_finite is False:
         return bool(gold == prediction)
     if gold == prediction:
