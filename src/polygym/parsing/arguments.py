@@ -78,9 +78,10 @@ def as_object(arguments: object) -> dict[str, Any]:
         MismatchError: when the value is no object.
     """
     value = arguments
-    for _ in range(2):
-        if isinstance(value, str):
-            value = decode_all(value) if value.strip() else None
+    if isinstance(value, str):
+        value = decode_all(value) if value.strip() else None
+    if isinstance(value, str):
+        value = _decoded_again(value)
     if value is None:
         return {}
     if isinstance(value, Mapping):
@@ -203,6 +204,15 @@ def _fit_kind(value: Any, kind: object, name: str) -> Any:
         case _:  # no type, or one that only jsonschema knows
             return value
     raise MismatchError(f"{name} must be of type {kind}, got {_show(value)}")
+
+
+def _decoded_again(text: str) -> Any:
+    try:
+        return decode_all(text) if text.strip() else None
+    except JsonError as error:
+        if error.code == "invalid_unicode":
+            raise
+        return text  # text that only happens to be encoded
 
 
 def _decoded(text: str, wanted: type, kind: object, name: str) -> Any:

@@ -46,8 +46,8 @@ UNITS = {
     for spelling in names.split()
 }  # fmt: skip
 NO_UNITS = frozenset(
-    {"pi", "e", "i", "x", "y", "z", "sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "inf", "infty",
-     "or", "and", "mod", "to", "over", "times", "frac"}
+    {"pi", "e", "i", "x", "y", "z", "sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "inf",
+     "infty", "or", "and", "mod", "to", "over", "times", "frac"}
 )  # fmt: skip
 
 
