@@ -17,6 +17,7 @@ from polygym.policies.base import Sampling
 from polygym.recipes.document_search import load_environment
 from polygym.recipes.document_search.profiles import profiles
 from polygym.recipes.document_search.tools import RESULTS, get_metadata, search_docs
+from polygym.train.config import load_config
 
 
 def test_there_are_100_companies_told_apart_by_name_and_by_product_and_city() -> None:
@@ -100,3 +101,8 @@ def test_an_answer_without_its_own_line_earns_nothing() -> None:
         env.rubric.score({"messages": [*env.demonstrate(env.tasks("train")[0])[:-1]], "answer": "Ada Amsel"})
     )
     assert score.reward == 0.0
+
+
+def test_the_config_of_the_recipe_is_valid() -> None:
+    config = load_config("document_search")
+    assert [(entry.id, entry.name) for entry in config.env] == [("document_search", "documents")]
