@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from polygym.errors import PolicyError
 from polygym.policies.batch import DynamicBatch, ModelCall, SlabBatch
 from polygym.policies.cache import KeptRow, Slab
 from polygym.policies.chunk import Chunk, Generation
@@ -51,7 +52,11 @@ class Engine:
     def generate(
         self, rows: Sequence[Generation], done: Callable[[list[Generation]], None] = lambda rows: None
     ) -> None:
-        """Fill `ids`, `logprobs` and `finish_reason` of every row; `done` is told of each chunk when it is finished."""
+        """Fill `ids`, `logprobs` and `finish_reason` of every row; `done` is told of each chunk when it is finished.
+
+        Raises:
+            PolicyError: when the model's probabilities are not finite.
+        """
         training = self.model.training
         self.model.eval()
         try:
@@ -123,8 +128,10 @@ class Engine:
             logits = batch.step(ids)
         chunk.collect()
         if not all(math.isfinite(row.logprobs[-1]) for row in rows):
-            # Weights that give NaN leave NaN in the buffers, where no mask could hide it from a later wave.
-            return []
+            # The buffers are left to be freed: no mask could hide a NaN in them from a later wave.
+            raise PolicyError(
+                "the model gave no finite probabilities: its weights or the dtype are broken", "generation"
+            )
         if isinstance(batch, SlabBatch):
             places |= batch.kept_rows()
             self._kept |= {(*rows[at].prompt, *rows[at].ids): place for at, place in places.items()}

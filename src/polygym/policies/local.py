@@ -32,8 +32,8 @@ class LocalPolicy(Policy):
 
     Args:
         model: a causal language model of transformers, or a PEFT model around one.
-        device: `cpu`, `cuda`, `cuda:1`, `mps`, ...
-        dtype: `float32`, `bfloat16` or `float16`.
+        device: `cpu`, `cuda`, `cuda:1`, `mps`, ...; default: where the model is.
+        dtype: `float32`, `bfloat16` or `float16`; default: as the model is.
         max_context: tokens of prompt and answer together; default: what the model's config says.
         max_batch_tokens: bound of rows x (longest prompt + most new tokens) computed together; memory grows with it
             (default 65,536: 0.2 GB for nano, 3 GB for SmolLM2-135M).
@@ -49,15 +49,15 @@ class LocalPolicy(Policy):
         tokenizer: Any,
         *,
         name: str,
-        device: str = "cpu",
-        dtype: str = "float32",
+        device: str | None = None,
+        dtype: str | None = None,
         max_context: int | None = None,
         max_batch_tokens: int | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.name = name
         self.version = 0
-        self.model = model.to(device=as_device(device), dtype=as_dtype(dtype))
+        self.model = model.to(device=as_device(device) if device else None, dtype=as_dtype(dtype) if dtype else None)
         self.tokenizer = tokenizer
         self.renderer = ChatRenderer(tokenizer)
         self.max_context = max_context or getattr(model.config, "max_position_embeddings", None) or 2**31

@@ -117,4 +117,5 @@ def _first_above(cumulative: torch.Tensor, target: torch.Tensor) -> torch.Tensor
     """
     last = cumulative[:, -1:]
     target = torch.minimum(target, torch.nextafter(last, torch.zeros_like(last)))
-    return torch.searchsorted(cumulative, target, right=True)[:, 0]
+    # Sums of NaN have no entry above anything; the engine refuses them by their log-probability.
+    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp_max_(cumulative.shape[1] - 1)
