@@ -7,9 +7,9 @@ The one idea: norm gains, embeddings and matrices live on different scales, so e
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from polygym.train.config import RunConfig
+from polygym.train.config import LearningRateFactors, RunConfig
 
 if TYPE_CHECKING:
     import torch
@@ -22,24 +22,29 @@ def kind_of(name: str, parameter: torch.Tensor) -> str:
     return "embedding" if "embed" in name or "lm_head" in name or "wte" in name else "matrix"
 
 
-def make_optimizer(model: torch.nn.Module, config: RunConfig) -> torch.optim.AdamW:
-    """AdamW over the parameters that require a gradient; decay is applied to matrices only."""
-    import torch
-
-    factors = config.learning_rate_factors.model_dump()
-    kinds: dict[str, list[torch.Tensor]] = {kind: [] for kind in factors}
+def parameter_groups(model: torch.nn.Module, factors: LearningRateFactors, weight_decay: float) -> list[dict[str, Any]]:
+    """The parameters that require a gradient by `kind`, each with its `factor`; decay is applied to matrices only."""
+    kinds: dict[str, list[torch.Tensor]] = {kind: [] for kind in type(factors).model_fields}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             kinds[kind_of(name, parameter)].append(parameter)
-    groups = [
+    return [
         {
             "params": parameters,
-            "factor": factors[kind],
-            "weight_decay": config.weight_decay if kind == "matrix" else 0.0,
+            "kind": kind,
+            "factor": getattr(factors, kind),
+            "weight_decay": weight_decay if kind == "matrix" else 0.0,
         }
         for kind, parameters in kinds.items()
         if parameters
     ]
+
+
+def make_optimizer(model: torch.nn.Module, config: RunConfig) -> torch.optim.AdamW:
+    """AdamW over the parameters that require a gradient."""
+    import torch
+
+    groups = parameter_groups(model, config.learning_rate_factors, config.weight_decay)
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.adam_betas)
 
 

@@ -18,11 +18,12 @@ from polygym.errors import UsageError
 from polygym.messages import as_messages
 from polygym.mixture.cursor import TaskCursor
 from polygym.rows import append
+from polygym.train.optimizer import parameter_groups
 from polygym.train.progress import TrainProgress
 from polygym.train.run_folder import RunFolder
 from polygym.train.samples import TokenSample
 from polygym.train.setup import build_environment, resolve_device
-from polygym.train.sft_config import SFTConfig
+from polygym.train.sft_config import SFTConfig, SFTEnvConfig
 from polygym.train.summary import Summary
 
 ENOUGH = 4  # an environment that has reached its target gets its batch over this, to keep what it knows
@@ -48,9 +49,9 @@ async def _run(config: SFTConfig, progress: TrainProgress) -> Summary:
 class Demonstrations:
     """An endless stream of one environment's demonstrations, every training task once an epoch."""
 
-    def __init__(self, name: str, environment: Environment, batch_size: int, target: float | None, seed: int) -> None:
-        self.name, self.environment, self.target = name, environment, target
-        self.batch_size = batch_size
+    def __init__(self, name: str, environment: Environment, entry: SFTEnvConfig, seed: int) -> None:
+        self.name, self.environment = name, environment
+        self.batch_size, self.loss_weight, self.target = entry.batch_size, entry.loss_weight, entry.target
         self.reached = False
         self._tasks = environment.tasks("train")
         self._cursor = TaskCursor(seed, name, len(self._tasks))
@@ -98,7 +99,7 @@ class SupervisedTrainer:
         if len(leaves) != len(config.env):
             raise UsageError(f"a group was given as one [[env]]; list its environments instead: {', '.join(leaves)}")
         self.streams = [
-            Demonstrations(name, leaf, entry.batch_size, entry.target, config.seed)
+            Demonstrations(name, leaf, entry, config.seed)
             for (name, leaf), entry in zip(leaves.items(), config.env, strict=True)
         ]
         device = resolve_device(config.device)
@@ -130,7 +131,7 @@ class SupervisedTrainer:
         return Summary(str(self.folder.path), done, time.perf_counter() - started, results=results)
 
     def _step(self, number: int) -> dict[str, float]:
-        """One update on the mean over environments of each one's own token mean: answers differ in length."""
+        """One update on the weighted mean over environments of each one's token mean: answers differ in length."""
         import torch
 
         from polygym.train.forward import micro_batches, pack, plan_rows, trained_logits
@@ -139,7 +140,8 @@ class SupervisedTrainer:
         drawn = {stream.name: stream.draw(self.policy.renderer, self.config.max_seq_len) for stream in self.streams}
         samples = [(name, sample) for name, own in drawn.items() for sample in own]
         tokens_E = {name: sum(sample.trained_tokens for sample in own) for name, own in drawn.items()}
-        weight_E = {name: 1 / (len(drawn) * tokens) for name, tokens in tokens_E.items()}
+        total = sum(stream.loss_weight for stream in self.streams)
+        weight_E = {stream.name: stream.loss_weight / total / tokens_E[stream.name] for stream in self.streams}
         factor = _rate_factor(number, self.config)
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
@@ -208,29 +210,22 @@ def _untrained(name: str, model: Any, tokenizer: Any, seed: int) -> Any:
 
 
 def _make_optimizers(model: Any, config: SFTConfig) -> list[Any]:
-    """AdamW for everything, or Muon for the matrices (Jordan et al. 2024) and AdamW for the rest; each knows its
-    peak."""
+    """AdamW with a rate by kind of parameter; with `muon`, Muon for the matrices (Jordan et al. 2024)."""
     import torch
 
-    from polygym.train.optimizer import kind_of
-
-    kinds: dict[bool, list[Any]] = {True: [], False: []}
-    for name, parameter in model.named_parameters():
-        kinds[kind_of(name, parameter) == "matrix"].append(parameter)
-    matrices, others = kinds[True], kinds[False]
+    groups = parameter_groups(model, config.learning_rate_factors, config.weight_decay)
+    for group in groups:
+        group["peak"] = config.learning_rate * group["factor"]
     if config.optimizer == "adamw":
-        groups = [
-            {"params": matrices, "weight_decay": config.weight_decay, "peak": config.learning_rate},
-            {"params": others, "weight_decay": 0.0, "peak": config.learning_rate},
-        ]
         return [torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.adam_betas)]
-    muon = torch.optim.Muon(
-        [{"params": matrices, "peak": config.matrix_learning_rate}],
-        lr=config.matrix_learning_rate,
-        weight_decay=config.weight_decay,
-    )
-    rest = [{"params": others, "weight_decay": 0.0, "peak": config.learning_rate}]
-    return [muon, torch.optim.AdamW(rest, lr=config.learning_rate, betas=config.adam_betas)]
+    matrices = [group for group in groups if group["kind"] == "matrix"]
+    others = [group for group in groups if group["kind"] != "matrix"]
+    for group in matrices:
+        group["peak"] = config.matrix_learning_rate
+    return [
+        torch.optim.Muon(matrices, lr=config.matrix_learning_rate, weight_decay=config.weight_decay),
+        torch.optim.AdamW(others, lr=config.learning_rate, betas=config.adam_betas),
+    ]
 
 
 def _rate_factor(step: int, config: SFTConfig) -> float:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from polygym.train.config import EnvEntry, EvalConfig, SamplingConfig
+from polygym.train.config import EnvEntry, EvalConfig, LearningRateFactors, SamplingConfig
 from polygym.train.config_file import Section, load
 
 
@@ -16,6 +16,7 @@ class SFTEnvConfig(EnvEntry):
     """One `[[env]]`: an environment whose demonstrations are learned."""
 
     batch_size: int = Field(32, ge=1, description="its demonstrations a step")
+    loss_weight: float = Field(1.0, gt=0, description="share of the loss, relative to the other environments")
     target: float | None = Field(
         None, description="held-out reward that is enough: from there on its batch is a quarter, so as not to overshoot"
     )
@@ -36,6 +37,9 @@ class SFTConfig(Section):
     max_steps: int = Field(1000, ge=1, description="steps at most; a run ends earlier when every target is reached")
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon takes the matrices, AdamW the rest")
     learning_rate: float = Field(1e-4, gt=0, description="peak rate of AdamW")
+    learning_rate_factors: LearningRateFactors = Field(
+        LearningRateFactors(), description="rates by kind of parameter, as in a GRPO run; muon has its own for matrices"
+    )
     matrix_learning_rate: float = Field(0.02, gt=0, description='peak rate of Muon, with optimizer = "muon"')
     warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
     lr_decay_from: float = Field(0.7, ge=0, lt=1, description="fraction of the run after which the rate falls linearly")
