@@ -8,9 +8,10 @@ import pytest
 from collect_toys import Scripted, toy
 from polygym.collect.collector import Assignment, Collector, assign_group
 from polygym.collect.progress import Progress
+from polygym.environments import SingleTurnEnv
 from polygym.errors import PolicyError, UsageError
 from polygym.policies.base import Request, Sampling
-from polygym.rewards.rubric import BadRewardError
+from polygym.rewards.rubric import BadRewardError, Rubric
 from polygym.rollout import Rollout
 
 
@@ -79,6 +80,17 @@ def test_seeds_are_named_by_task_and_rollout() -> None:
     assert [x.seed for x in first] == [x.seed for x in second if x.task.environment == "a"]
     assert len({x.seed for x in second}) == 16
     assert len({x.group_id for x in second}) == 8
+
+
+def test_the_ids_one_and_text_one_are_different_groups() -> None:
+    environment = SingleTurnEnv(
+        [{"id": 1, "question": "a"}, {"id": "1", "question": "b"}, {"id": 2, "question": "c"}],
+        rubric=Rubric([lambda: 1.0]),
+        held_out=0.34,
+    )
+    tasks = [*environment.tasks("train"), *environment.tasks("held_out")]
+    groups = [assign_group(environment, task, 1, seed=0, sampling=Sampling()) for task in tasks]
+    assert len({group[0].group_id for group in groups}) == len({group[0].seed for group in groups}) == 3
 
 
 def test_an_environment_that_fails_does_not_stop_another() -> None:

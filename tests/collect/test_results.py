@@ -140,6 +140,24 @@ def test_the_combined_difference_is_weighted_by_the_shares_after() -> None:
     assert "combined" in str(paired_difference(before, after))
 
 
+def test_the_interval_of_the_combined_difference_is_that_of_independent_environments() -> None:
+    shares = {"a": 0.5, "b": 0.5}
+    zeros: dict[int, list[float | None]] = {task: [0.0] for task in range(400)}
+    halves: dict[int, list[float | None]] = {task: [float(task % 2)] for task in range(400)}
+    found = paired_difference(results({"a": zeros, "b": zeros}, shares), results({"a": halves, "b": halves}, shares))
+    one, both = found.environments["a"].interval, found.combined.interval
+    assert one is not None
+    assert both is not None
+    assert (one[1] - one[0]) / (both[1] - both[0]) == pytest.approx(2**0.5, abs=0.08)
+
+
+def test_reward_functions_are_averaged_over_scored_rollouts_only() -> None:
+    whole = Rollout("a", 0, "g", 0, 0, reward=1.0, rewards={"x": 1.0, "y": 0.0})
+    half = Rollout("a", 0, "g", 1, 1, rewards={"x": 0.0, "y": None}, cause=Cause("reward", "y raised"))
+    found = Results.of([whole, half], model="m", settings={}, shares={"a": 1.0}).environments["a"]
+    assert found.rewards == {"x": 1.0, "y": 0.0}
+
+
 def test_evaluations_without_a_common_environment_cannot_be_compared() -> None:
     with pytest.raises(UsageError, match="nothing to compare"):
         paired_difference(results({"a": {0: [1.0]}}), results({"b": {0: [1.0]}}))

@@ -80,4 +80,5 @@ def test_equal_thirds_and_rounding_noise_split_without_loss() -> None:
         assert sum(counts.values()) == total
         assert max(counts.values()) - min(counts.values()) <= 1
         assert list(counts.values()) == sorted(counts.values(), reverse=True)
+    assert split_by_shares(5, {"b": 0.3, "a": 0.1 + 0.2, "c": 0.4}) == {"b": 2, "a": 1, "c": 2}
     assert split_by_shares(3, {"a": 0.7, "b": 0.2, "c": 0.1}) == {"a": 2, "b": 1, "c": 0}

@@ -233,8 +233,8 @@ def _run_on_thread(work: Callable[[], Coroutine[Any, Any, Results]]) -> Results:
 
     thread = threading.Thread(target=run, name="polygym-evaluate")
     with _interruptible():
-        thread.start()
         try:
+            thread.start()
             return outcome.result()
         except KeyboardInterrupt:
             loop, task = started.result()
