@@ -7,8 +7,8 @@
 The prompts are first prompts of `multi_env`'s held-out tasks, the samples are drawn at temperature 1 until the end
 token or `--max-tokens`; only tokens up to the end token count. Both sides run in turns in one process and the medians
 of `--repeats` runs are compared, by wall time and by CPU time (which other work on the machine disturbs less). Ours
-also computes log-probabilities; `generate` is not asked for them. `wave` is one call for `--wave` rows in groups of 8, as a
-training step makes it.
+also computes log-probabilities; `generate` is not asked for them. `wave` is one call for `--wave` rows in groups of 8,
+as a training step makes it.
 
 Prints a table on standard error and JSON on standard output.
 """
