@@ -122,6 +122,35 @@ def test_equal_prompts_are_computed_once() -> None:
     assert fed == [4]
 
 
+def test_half_precision_and_adapters_are_sampled_as_they_are() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(toy_model(), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
+    rows = requests(4)
+    one = engine(model)
+    one.generate(rows)
+    assert worst_error(model, rows) < 1e-4
+    rows = next_turns(rows)
+    one.generate(rows)
+    assert worst_error(model, rows) < 1e-4
+
+    half, rows = toy_model().bfloat16(), requests(4, most_new=20)
+    engine(half).generate(rows)
+    assert worst_error(half, rows) < 0.3
+
+
+def test_buffers_kept_for_later_turns_stay_within_the_bound() -> None:
+    model, rows = toy_model(), requests(30, group=1)
+    one = engine(model, max_batch_tokens=1000)
+    one.generate(rows)
+    held = {id(place.slab): place.slab.tokens for place in one._kept.values()}
+    assert 0 < sum(held.values()) <= 1000
+    assert sum(slab.tokens for slab in one._free) <= 1000
+    rows = next_turns(rows)
+    one.generate(rows)
+    assert worst_error(model, rows) < 1e-4
+
+
 @pytest.mark.parametrize("kind", ["sliding", "alibi", "gpt2"])
 def test_models_of_other_kinds_give_their_own_log_probabilities(kind: str) -> None:
     from transformers import AutoModelForCausalLM, BloomConfig, GPT2Config, MistralConfig

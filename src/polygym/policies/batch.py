@@ -46,6 +46,13 @@ class ModelCall:
         weight = next(model.parameters())
         self.device, self.dtype = weight.device, weight.dtype
 
+    def tokens_in(self, memory_bytes: int) -> int:
+        """Tokens whose keys and values take that much memory, at most; an estimate from the config."""
+        config = self.config.get_text_config()
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return memory_bytes // (2 * config.num_hidden_layers * heads * width * self.dtype.itemsize)
+
     def __call__(self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, cache: Any) -> torch.Tensor:
         """Logits (rows, vocabulary) after the last of `ids` (rows, new tokens)."""
         output = self.model(

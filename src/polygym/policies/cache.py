@@ -78,6 +78,11 @@ class Slab(Cache):
         self.top = self.bottom = self.left = self.filled = 0
         super().__init__(layers=[_SlabLayer(self) for _ in range(layers)])
 
+    @property
+    def tokens(self) -> int:
+        """Tokens that the buffers hold room for."""
+        return self.rows * self.columns
+
     def reset(self, rows: int, columns: int) -> None:
         """Start over with this many rows and columns; what the buffers hold is stale from here on."""
         self.rows, self.columns = rows, columns

@@ -18,9 +18,9 @@ from polygym.policies.batch import DynamicBatch, ModelCall, SlabBatch
 from polygym.policies.cache import KeptRow, Slab
 from polygym.policies.chunk import Chunk, Generation
 
-MAX_BATCH_TOKENS = 65536
+CPU_BYTES = 2**30  # keys and values of one chunk where no bound is given; as much again is kept for the next wave
+GPU_FRACTION = 0.15  # the same of a GPU's memory, which the learner needs too
 CHUNK_ROWS = 512  # more brings no speed
-FREE_SLABS = 2  # sets of buffers that wait for reuse
 
 Kept = dict[tuple[int, ...], KeptRow]
 
@@ -32,6 +32,7 @@ class Engine:
         stop_ids: a row ends when it samples one of them.
         decode: text of ids, to look for stop strings.
         max_batch_tokens: bound of rows x (longest prompt + most new tokens) decoded together; memory grows with it.
+            The default is what fits in a gigabyte, or in a part of a GPU's memory.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Engine:
         model: torch.nn.Module,
         stop_ids: Sequence[int],
         decode: Callable[[Sequence[int]], str],
-        max_batch_tokens: int = MAX_BATCH_TOKENS,
+        max_batch_tokens: int | None = None,
     ) -> None:
         self.model = model
         self.stop_ids = frozenset(stop_ids)
@@ -65,10 +66,14 @@ class Engine:
                 self._forget_if_changed(call)
                 known, self._kept = self._kept, {}
                 used: list[Slab] = []
-                for chunk in self._chunks(rows):
-                    used += self._decode(chunk, call, known)
+                bound = self.max_batch_tokens or call.tokens_in(_memory_bytes(call.device))
+                for chunk in self._chunks(rows, bound):
+                    slabs, places = self._decode(chunk, call, known)
+                    used += slabs
+                    if sum(slab.tokens for slab in used) <= bound:
+                        self._kept |= places
                     done(chunk)
-                self._recycle(used, known)
+                self._recycle(used, known, bound)
         finally:
             self.model.train(training)
 
@@ -83,23 +88,21 @@ class Engine:
             self.forget()
             self._weights = weights
 
-    def _chunks(self, rows: Sequence[Generation]) -> Iterator[list[Generation]]:
+    def _chunks(self, rows: Sequence[Generation], bound: int) -> Iterator[list[Generation]]:
         """Rows in a fixed order (length, prompt, then as given), cut where one more would pass the bounds."""
         chunk: list[Generation] = []
         most_new = 0
         for row in sorted(rows, key=lambda row: (len(row.prompt), row.prompt)):
             most_new = max(most_new, row.max_new)
-            if chunk and (
-                (len(chunk) + 1) * (len(row.prompt) + most_new) > self.max_batch_tokens or len(chunk) == CHUNK_ROWS
-            ):
+            if chunk and ((len(chunk) + 1) * (len(row.prompt) + most_new) > bound or len(chunk) == CHUNK_ROWS):
                 yield chunk
                 chunk, most_new = [], row.max_new
             chunk.append(row)
         if chunk:
             yield chunk
 
-    def _decode(self, rows: list[Generation], call: ModelCall, known: Kept) -> list[Slab]:
-        """Sample every row to its end; returns the slabs that were written."""
+    def _decode(self, rows: list[Generation], call: ModelCall, known: Kept) -> tuple[list[Slab], Kept]:
+        """Sample every row to its end; returns the slabs that were written and where each row lies in them."""
         prompts = [row.prompt for row in rows]
         places: dict[int, KeptRow] = {}
         slabs: list[Slab] = []
@@ -134,14 +137,23 @@ class Engine:
             )
         if isinstance(batch, SlabBatch):
             places |= batch.kept_rows()
-            self._kept |= {(*rows[at].prompt, *rows[at].ids): place for at, place in places.items()}
-        return slabs
+        return slabs, {(*rows[at].prompt, *rows[at].ids): place for at, place in places.items()}
 
     def _slab(self, call: ModelCall) -> Slab:
         return self._free.pop() if self._free else Slab(call.plain_layers)
 
-    def _recycle(self, used: list[Slab], known: Kept) -> None:
-        """Buffers that hold no row of the wave just made are free for the next."""
+    def _recycle(self, used: list[Slab], known: Kept, bound: int) -> None:
+        """Buffers that hold no row of the wave just made are free for the next, within the bound."""
         held = {id(place.slab) for place in self._kept.values()}
         candidates = {id(slab): slab for slab in (*used, *(place.slab for place in known.values()), *self._free)}
-        self._free = [slab for key, slab in candidates.items() if key not in held][:FREE_SLABS]
+        self._free = []
+        for key, slab in candidates.items():
+            if key not in held and slab.tokens <= bound:
+                self._free.append(slab)
+                bound -= slab.tokens
+
+
+def _memory_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(GPU_FRACTION * torch.cuda.get_device_properties(device).total_memory)
+    return CPU_BYTES

@@ -20,7 +20,7 @@ from polygym.parsing.tool_calls import parse_tool_calls
 from polygym.policies.base import Policy, Request
 from polygym.policies.chat import ChatRenderer
 from polygym.policies.chunk import Generation
-from polygym.policies.engine import MAX_BATCH_TOKENS, Engine
+from polygym.policies.engine import Engine
 from polygym.policies.waves import WaveDesk
 from polygym.rollout import Turn, Usage
 
@@ -35,8 +35,8 @@ class LocalPolicy(Policy):
         device: `cpu`, `cuda`, `cuda:1`, `mps`, ...; default: where the model is.
         dtype: `float32`, `bfloat16` or `float16`; default: as the model is.
         max_context: tokens of prompt and answer together; default: what the model's config says.
-        max_batch_tokens: bound of rows x (longest prompt + most new tokens) computed together; memory grows with it
-            (default 65,536: 0.2 GB for nano, 3 GB for SmolLM2-135M).
+        max_batch_tokens: bound of rows x (longest prompt + most new tokens) computed together; memory grows with it.
+            The default is what fits in a gigabyte, or in a part of a GPU's memory.
         patience_seconds: how long a wave waits, after the last arrival, for an episode that is busy elsewhere.
 
     Raises:
@@ -63,9 +63,7 @@ class LocalPolicy(Policy):
         self.max_context = max_context or getattr(model.config, "max_position_embeddings", None) or 2**31
         if self.max_context < 2:
             raise UsageError(f"max_context={max_context!r} leaves no room for a prompt and an answer; give at least 2")
-        self.engine = Engine(
-            self.model, _stop_ids(model, self.renderer), self.renderer.decode, max_batch_tokens or MAX_BATCH_TOKENS
-        )
+        self.engine = Engine(self.model, _stop_ids(model, self.renderer), self.renderer.decode, max_batch_tokens)
         self._desk: WaveDesk[Generation] = WaveDesk(self._compute, _order, _cancel, patience_seconds)
 
     def episode(self) -> AbstractContextManager[None]:
