@@ -1,7 +1,7 @@
 """Errors, named after who has to act.
 
     PolygymError
-    ├── UsageError     the user: a bad argument, name, config or file; the command line prints it as one line, exit code 2
+    ├── UsageError     the user: a bad argument, name, config or file; the command line prints it, exit code 2
     ├── PolicyError    the policy's endpoint or process: rollouts that meet it are unscored, never paid 0
     └── GraderError    the grading of an answer: likewise unscored
 

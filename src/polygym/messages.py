@@ -128,6 +128,7 @@ def as_messages(value: str | Message | Mapping[str, Any] | Iterable[Message | Ma
     messages = []
     for item in value:
         if not isinstance(item, (Message, Mapping)):
-            raise UsageError(f"a message must be a mapping with role and content, got {type(item).__name__}: {item!r:.80}")
+            got = f"{type(item).__name__}: {item!r:.80}"
+            raise UsageError(f"a message must be a mapping with role and content, got {got}")
         messages.append(item if isinstance(item, Message) else Message.from_dict(item))
     return messages

@@ -1,0 +1,1 @@
+"""The `polygym` command: `main.py` and one file a noun."""
