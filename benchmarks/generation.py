@@ -4,13 +4,12 @@
     python benchmarks/generation.py --models nano --repeats 3        # a quick look
     python benchmarks/generation.py --models path/to/model           # any causal language model
 
-The prompts are first prompts of `multi_env`'s held-out tasks, the samples are drawn at temperature 1 until the end
-token or `--max-tokens`; only tokens up to the end token count. Both sides run in turns in one process and the medians
-of `--repeats` runs are compared, by wall time and by CPU time (which other work on the machine disturbs less). Ours
-also computes log-probabilities; `generate` is not asked for them. `wave` is one call for `--wave` rows in groups of 8,
-as a training step makes it.
-
-Prints a table on standard error and JSON on standard output.
+The prompts are first prompts of held-out tasks: of `multi_env` for nano, of `math_rl` with one worked example for other
+models, as their configs train them. The samples are drawn at temperature 1 until the end token or `--max-tokens`; only
+tokens up to the end token count. Both sides run in turns in one process and the medians of `--repeats` runs are
+compared, by wall time and by CPU time (which other work on the machine disturbs less). Ours also computes
+log-probabilities; `generate` is not asked for them. `wave` is one call for `--wave` rows in groups of 8, as a training
+step makes it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from polygym.policies.chunk import Generation
 from polygym.policies.fetch import WHEELS, is_fetched
 from polygym.policies.load import load_policy
 from polygym.policies.local import LocalPolicy
-from polygym.recipes.multi_env import load_environment
+from polygym.recipes import math_rl, multi_env
 
 MODELS = ("nano", "smollm2-135m")
 SAMPLES = 8
@@ -43,8 +42,11 @@ Run = Callable[[], int]
 
 
 def prompts(policy: LocalPolicy, number: int) -> list[list[int]]:
-    """First prompts of tasks, from the three environments in turn."""
-    environment = load_environment(math_examples=number, tools_examples=number, word_examples=number)
+    """First prompts of tasks, from the environments in turn."""
+    if policy.name == "nano":
+        environment = multi_env.load_environment(math_examples=number, tools_examples=number, word_examples=number)
+    else:
+        environment = math_rl.load_environment(num_examples=number, few_shot=1)
     leaves = list(environment.leaves().values())
     found = []
     for at in range(number):
@@ -128,7 +130,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=list(MODELS), help="names as `polygym eval run --model` takes")
     parser.add_argument("--prompts", type=int, default=16)
-    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--max-tokens", type=int, default=24)
     parser.add_argument("--wave", type=int, default=416, help="rows of the training step's call")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
