@@ -18,7 +18,6 @@ from polygym.recipes.tool_use.tools import TOOLS, UNITS
 from polygym.recipes.word_game import word_game
 from polygym.recipes.word_game.words import answers
 
-NUM_ANSWERS = 500  # answers that nano guesses with one token
 FOLDER = Path(__file__).parent.parent / "src" / "polygym" / "policies" / "nano"
 
 
@@ -55,7 +54,7 @@ def phrases() -> list[str]:
         f"{word_game.OPENING_PROMPT}\n",
         *word_game.ERRORS.values(),
         *feedback,
-        *(f"<guess>{word}</guess>" for word in answers()[:NUM_ANSWERS]),
+        *(f"<guess>{word}</guess>" for word in answers()),
     ]
 
 

@@ -1,12 +1,12 @@
-"""How `nano` starts: its tokenizer, its shape and its untrained weights.
+"""How `nano` begins: its tokenizer, its shape and its untrained weights.
 
 The one idea: nano reads characters, and beside them whole phrases of the recipes (a prompt, the frame of a tool call, a
 guess, a letter of feedback), so that an episode is a few dozen tokens. A text without these phrases is still read,
 character by character.
 
-The vector of a guess starts as the sum of vectors of its letters by place, and that of a letter of feedback as the sum
-of the same letter's, its place's and its colour's: words that share letters share what is learned of them. How letters
-and colours go together is left to training.
+The vector of a guess is the sum of the vectors of its letters by place, and that of a letter of feedback the sum of
+the same letter's, its place's and its colour's: words that share letters share what is learned of them, so it carries
+over to words that never were a secret. How letters and colours go together is left to training.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import torch
-    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 SPECIAL = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 CHARACTERS = (*tuple(map(chr, range(32, 127))), "\n")
 GUESS = re.compile(r"<guess>([a-z]{5})</guess>")
 FEEDBACK = re.compile(r" ?([1-5])([a-z])([GYB])")
-OWN_VECTOR = 0.3  # of a phrase that is a sum of others: the part that is its own, so that equal sums can come apart
+WORD = re.compile(r"( ?)([a-z]{2,})")
 SHAPE = {
     "hidden_size": 128,
     "num_hidden_layers": 3,
@@ -72,8 +71,7 @@ def read_phrases(path: Path) -> list[str]:
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int, **shape: int) -> LlamaForCausalLM:
     """An untrained model for a tokenizer; `shape` replaces entries of `SHAPE`."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig
 
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -84,42 +82,43 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int, **shape: int) -> 
         bos_token_id=None,
         **{**SHAPE, **shape},
     )
+    return untrained(config, tokenizer, seed)
+
+
+def untrained(config: LlamaConfig, tokenizer: Any, seed: int) -> LlamaForCausalLM:
+    """Random weights of a shape; the vectors of tokens have length 1 and are composed where `composition` says so."""
+    import torch
+    from transformers import LlamaForCausalLM
+
     torch.manual_seed(seed)
     model = LlamaForCausalLM(config)
-    compose_embeddings(model.get_input_embeddings().weight, tokenizer, seed)
+    vectors = model.get_input_embeddings().weight
+    with torch.no_grad():
+        vectors.normal_(0.0, config.hidden_size**-0.5)
+        parts: dict[str, torch.Tensor] = {}
+        for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
+            names = composition(token)
+            for name in names:
+                if name not in parts:
+                    parts[name] = torch.randn(config.hidden_size) * config.hidden_size**-0.5
+            if names:
+                vectors[index] = torch.stack([parts[name] for name in names]).sum(0) / len(names) ** 0.5
     return model
 
 
-def compose_embeddings(vectors: torch.Tensor, tokenizer: Any, seed: int) -> None:
-    """Give guesses and letters of feedback their composed vectors, in place, at the scale of the others."""
-    import torch
-
-    generator = torch.Generator().manual_seed(seed)
-    parts: dict[str, torch.Tensor] = {}
-    width = vectors.shape[1]
-    scale = float(vectors.detach().std())
-    for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
-        names = composition(token)
-        if not names:
-            continue
-        for name in names:
-            if name not in parts:
-                parts[name] = torch.randn(width, generator=generator)
-        total = sum((parts[name] for name in names), torch.zeros(width)) / len(names) ** 0.5
-        own = torch.randn(width, generator=generator)
-        with torch.no_grad():
-            vectors[index] = scale * (total + OWN_VECTOR * own) / (1 + OWN_VECTOR**2) ** 0.5
-
-
 def composition(token: str) -> list[str]:
-    """Names of the vectors that the vector of a token starts from; none for a token that starts at random.
+    """Names of the vectors that the vector of a token is the sum of; none for a token that has its own.
 
     >>> composition(" 2rY")
     ['2r', 'r', 'place 2', 'Y', 'rY']
+    >>> composition(" bird")
+    ['bird', 'after a space']
     """
     if match := GUESS.fullmatch(token):
         return [f"{place}{letter}" for place, letter in enumerate(match[1], 1)] + list(match[1])
     if match := FEEDBACK.fullmatch(token):
         place, letter, colour = match.groups()
         return [place + letter, letter, f"place {place}", colour, letter + colour]
+    if match := WORD.fullmatch(token):
+        return [match[2], "after a space" if match[1] else "at the start"]
     return []

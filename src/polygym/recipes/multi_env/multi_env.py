@@ -19,8 +19,9 @@ from polygym.environments import EnvGroup
 from polygym.environments import load_environment as load_recipe
 from polygym.errors import UsageError
 
-WORD_ARGS: Mapping[str, Any] = {"openings": 2, "num_answers": 500}
-"""Defaults of `word` here. The plain game, without openings, is out of reach of a small policy."""
+MATH_ARGS: Mapping[str, Any] = {"operations": "+-"}
+WORD_ARGS: Mapping[str, Any] = {"openings": 2}
+"""What `math` and `word` are here, unless told otherwise: within reach of a small policy, yet far from mastered."""
 
 
 def load_environment(
@@ -41,15 +42,15 @@ def load_environment(
         word_examples: training tasks of `word` (recipe word_game).
         eval_examples: held-out tasks of each; default as many as training tasks, or as many as there are.
         seed: chooses the tasks of all three.
-        math_args: further arguments of math_rl.
+        math_args: further arguments of math_rl; default `MATH_ARGS`, which given ones replace one by one.
         tools_args: further arguments of tool_use.
-        word_args: further arguments of word_game; default `WORD_ARGS`, which given ones replace one by one.
+        word_args: further arguments of word_game; likewise over `WORD_ARGS`.
 
     Raises:
         UsageError: for a bad argument, or more examples than exist; it names the maximum.
     """
     children = {
-        "math": ("math_rl", math_examples, math_args or {}),
+        "math": ("math_rl", math_examples, {**MATH_ARGS, **(math_args or {})}),
         "tools": ("tool_use", tools_examples, tools_args or {}),
         "word": ("word_game", word_examples, {**WORD_ARGS, **(word_args or {})}),
     }
