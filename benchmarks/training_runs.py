@@ -49,7 +49,7 @@ def smoothed(values: list[float], width: int = 10) -> list[float]:
 
 
 def change_table(runs: list[FinishedRun]) -> str:
-    """A Markdown table: a row a run, a column an environment, held-out reward before, after and the paired difference."""
+    """A Markdown table, a row a run: each environment's held-out reward before, after, and the paired difference."""
     names = list(runs[0].comparison["environments"])
     lines = [f"| run | {' | '.join(names)} | seconds |", "|---" * (len(names) + 2) + "|"]
     for run in runs:

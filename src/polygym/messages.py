@@ -108,7 +108,7 @@ class ToolSpec:
         }
 
 
-def as_messages(value: str | Message | Mapping[str, Any] | Iterable[Message | Mapping[str, Any]]) -> list[Message]:
+def as_messages(value: Any) -> list[Message]:
     """Messages from what people write: a text (one user message), a message, a mapping, or a list of either.
 
     >>> as_messages("hello")[0].role

@@ -23,7 +23,7 @@ def check_seed(seed: object, limit: str = "int64", index: int = 0) -> int:
     value = seed + index
     if not 0 <= value <= LIMITS[limit]:
         plus = f" + {index}" if index else ""
-        raise UsageError(f"seed={seed}{plus} is outside 0 to {LIMITS[limit]} ({limit}); give a smaller one")
+        raise UsageError(f"seed={seed}{plus} is outside 0 to {LIMITS[limit]} ({limit})")
     return value
 
 

@@ -73,11 +73,12 @@ def _fingerprint(tasks: Sequence[Task]) -> list[tuple[object, ...]]:
 
 
 def _splits(route: str, leaf: Environment) -> Check:
-    train, held_out = ({task.id for task in leaf.tasks(split)} for split in ("train", "held_out"))
-    shared = train & held_out
+    train, held_out = leaf.tasks("train"), leaf.tasks("held_out")
+    ids, contents = {task.id for task in train}, {(task.prompt, repr(task.answer)) for task in train}
+    shared = [task.id for task in held_out if task.id in ids or (task.prompt, repr(task.answer)) in contents]
     detail = f"{len(train)} train, {len(held_out)} held out"
     if shared:
-        detail += f", {len(shared)} in both, such as {sorted(map(str, shared))[0]}"
+        detail += f", {len(shared)} in both, such as {shared[0]}"
     return Check(route, "both splits have tasks and share none", not shared and bool(train and held_out), detail)
 
 

@@ -56,6 +56,7 @@ def show(
 def describe(route: str, leaf: Environment, share: float) -> dict[str, Any]:
     """What `polygym env show` tells of one environment, as data."""
     held_out = leaf.tasks("held_out")
+    example = next(iter(held_out or leaf.tasks("train")))
     return {
         "name": route,
         "share": share,
@@ -63,12 +64,12 @@ def describe(route: str, leaf: Environment, share: float) -> dict[str, Any]:
         "tasks": {"train": len(leaf.tasks("train")), "held_out": len(held_out)},
         "max_turns": leaf.max_turns,
         "rewards": leaf.rubric.weights,
-        "full_reward": leaf.rubric.full_reward,
+        "full_reward": leaf.full_reward(example),
         "tools": [tool.to_dict()["function"] for tool in leaf.tools],
         "example": {
-            "task_id": held_out[0].id,
-            "messages": [message.to_dict() for message in leaf.prompt(held_out[0])],
-            "answer": held_out[0].answer,
+            "task_id": example.id,
+            "messages": [message.to_dict() for message in leaf.prompt(example)],
+            "answer": example.answer,
         },
     }
 

@@ -46,9 +46,7 @@ def plan(
         typer.echo(str(found))
 
 
-def make_plan(
-    config: RunConfig, evaluation: Path | None = None, tokens_per_second: float | None = None
-) -> BatchPlan:
+def make_plan(config: RunConfig, evaluation: Path | None = None, tokens_per_second: float | None = None) -> BatchPlan:
     """The plan of a step of `config`; its environments are loaded, its model is not.
 
     Args:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from polygym.collect.summary import EnvironmentSummary, RewardsByTask, summarize
-from polygym.collect.table import number, plain_table, span
 from polygym.errors import UsageError
 from polygym.rollout import Rollout, TaskId
 from polygym.rows import dump_document, write_aside
@@ -29,6 +28,7 @@ from polygym.statistics import (
     weighted_mean,
 )
 from polygym.statistics import paired_difference as difference_of_rewards
+from polygym.tables import number, plain_table, span
 
 _SCHEMA = 1
 _COMBINED = "combined"

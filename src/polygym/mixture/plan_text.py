@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from polygym.tables import plain_table
 
 if TYPE_CHECKING:
     from polygym.mixture.batch_plan import BatchPlan
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 def plan_text(plan: BatchPlan) -> str:
     """The whole plan: the batch, a table by environment, a table by group size, advice, warnings."""
     sizes = sorted(size.rollouts_per_example for size in plan.group_sizes)
-    environments = _table(
+    environments = plain_table(
         [
             "environment",
             "weight",
@@ -42,7 +43,7 @@ def plan_text(plan: BatchPlan) -> str:
         ],
     )
     limit = any(env.tokens_are_a_limit for env in plan.environments)
-    by_size = _table(
+    by_size = plain_table(
         ["K", "rollouts a step", "tokens", "seconds", "error of a task's mean", "groups with signal"],
         [
             [
@@ -57,7 +58,7 @@ def plan_text(plan: BatchPlan) -> str:
         ],
     )
     measured = [env for env in plan.environments if any(value is not None for value in env.signal_by_K.values())]
-    signal = _table(
+    signal = plain_table(
         ["groups with signal", *(f"K = {k}" for k in sizes)],
         [[env.name, *(_percent(env.signal_by_K[k]) for k in sizes)] for env in measured],
     )
@@ -106,15 +107,3 @@ def _percent(value: float | None) -> str:
     if value is None:
         return "-"
     return "< 0.1 %" if 0 < value < 0.001 else f"{100 * value:.1f} %"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    ruled = ["-" * width for width in widths]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (header, ruled, *rows)
-    )

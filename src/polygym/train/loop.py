@@ -18,7 +18,7 @@ from pathlib import Path
 from polygym.collect.collector import Assignment, Collector
 from polygym.collect.groups import collect_groups
 from polygym.collect.store import RolloutStore
-from polygym.errors import UsageError
+from polygym.errors import PolicyError, UsageError
 from polygym.mixture import Mixture
 from polygym.rollout import Rollout, RolloutGroup
 from polygym.rows import append
@@ -163,7 +163,7 @@ class Trainer:
         groups = await self._collect(planned)
         clock.mark("collect")
         if not groups:
-            raise UsageError(f"step {self.done + 1}: no group could be scored: {_causes(self.unsaved)}")
+            raise PolicyError(f"step {self.done + 1}: no group could be scored: {_causes(self.unsaved)}")
         batch = make_batch(groups, self.scales, self.planned, self.config)
         metrics = step_metrics(
             groups, Counter(name for name, _ in planned), self.planned.weights_E, batch, self.policy.version

@@ -70,8 +70,9 @@ class Demonstrations:
                 raise UsageError(f"{self.name} demonstrates nothing for task {task.id!r}; give it a demonstrate(task)")
             if isinstance(demonstration, str):
                 demonstration = [{"role": "assistant", "content": demonstration}]
-            messages = [*self.environment.prompt(task), *as_messages(demonstration)]
-            ids, mask = renderer.render_training(messages, self.environment.tools)
+            prompt = self.environment.prompt(task)
+            messages = [*prompt, *as_messages(demonstration)]
+            ids, mask = renderer.render_training(messages, self.environment.tools, prompt_messages=len(prompt))
             if len(ids) > max_tokens:
                 raise UsageError(
                     f"{self.name}: the demonstration of task {task.id!r} has {len(ids)} tokens; "
