@@ -122,6 +122,7 @@ def test_a_rollout_that_takes_too_long_is_unscored_with_cause_timeout() -> None:
     assert (slow.reward, slow.scored, slow.stop_reason, slow.answer) == (None, False, "error", "right")
     assert slow.cause is not None
     assert (slow.cause.kind, slow.cause.message) == ("timeout", "the rollout took longer than 0.02 s")
+    assert [message.role for message in slow.messages] == ["user"]  # what was said by then is kept
     assert 0.02 <= slow.seconds["total"] < 5
     assert [r.reward for r in quick] == [1.0, 1.0]
 

@@ -145,30 +145,24 @@ class Collector:
             raise
 
     async def _play(self, assignment: Assignment) -> Rollout:
-        timeout_seconds = assignment.timeout_seconds or self.timeout_seconds
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(timeout_seconds) as deadline:
-                return await play(
-                    assignment.environment,
-                    assignment.task,
-                    self.policy,
-                    sampling=assignment.sampling,
-                    seed=assignment.seed,
-                    group_id=assignment.group_id,
-                    rollout_index=assignment.rollout_index,
-                    step=assignment.step,
-                    max_turns=assignment.max_turns,
-                )
+            return await play(
+                assignment.environment,
+                assignment.task,
+                self.policy,
+                sampling=assignment.sampling,
+                seed=assignment.seed,
+                group_id=assignment.group_id,
+                rollout_index=assignment.rollout_index,
+                step=assignment.step,
+                max_turns=assignment.max_turns,
+                timeout_seconds=assignment.timeout_seconds or self.timeout_seconds,
+            )
         except UsageError:
             raise
-        except (
-            Exception
-        ) as error:  # the wall between environments: whatever one of them raises becomes its own rollout's cause
-            if deadline.expired():
-                cause = Cause("timeout", f"the rollout took longer than {timeout_seconds:g} s")
-            else:
-                cause = Cause("internal", f"{type(error).__name__}: {error}")
+        except Exception as error:  # the wall between environments: what one of them raises ends its own rollout only
+            cause = Cause("internal", f"{type(error).__name__}: {error}")
         return Rollout(
             assignment.task.environment,
             assignment.task.id,

@@ -15,6 +15,7 @@ then the rubric, then the `@cleanup` hooks. `env_response` runs for the last ans
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
@@ -39,12 +40,14 @@ async def play(
     rollout_index: int = 0,
     step: int | None = None,
     max_turns: int | None = None,
+    timeout_seconds: float | None = None,
 ) -> Rollout:
     """Play one task once.
 
     Args:
         seed: of this rollout; turn t samples with `derive_seed(seed, t)`.
         max_turns: replaces the environment's limit.
+        timeout_seconds: of the whole rollout; None for no limit. What had been said by then is kept.
 
     Returns:
         The rollout: `seconds` has `policy`, `environment`, `grading` and `total`; a failure is in `cause`, with
@@ -58,13 +61,17 @@ async def play(
     episode = _Episode(leaf, task, policy, rollout, sampling, leaf.max_turns if max_turns is None else max_turns)
     started = perf_counter()
     try:
-        with policy.episode():
-            rollout.stop_reason = await episode.converse()
-        await episode.grade()
+        async with asyncio.timeout(timeout_seconds) as deadline:
+            with policy.episode():
+                rollout.stop_reason = await episode.converse()
+            await episode.grade()
     except _Failure as failure:
         episode.fail(failure.cause)
+    except TimeoutError:  # the deadline's: those of foreign code have become failures before they come here
+        assert deadline.expired()
+        episode.fail(Cause("timeout", f"the rollout took longer than {timeout_seconds:g} s"))
     finally:
-        await episode.clean_up()
+        await episode.clean_up(timeout_seconds)
     rollout.seconds = {
         "policy": episode.policy_seconds,
         "environment": episode.environment_seconds,
@@ -211,13 +218,16 @@ class _Episode:
                 )
         return {**metrics, **scored}
 
-    async def clean_up(self) -> None:
-        """Run every cleanup hook, whatever went before and whatever the others do."""
+    async def clean_up(self, timeout_seconds: float | None) -> None:
+        """Run every cleanup hook, whatever went before and whatever the others do; each has the time of a rollout."""
         for name, hook in self.environment.cleanups:
             try:
-                await self._ask(name, hook, self.state)
+                async with asyncio.timeout(timeout_seconds):
+                    await self._ask(name, hook, self.state)
             except _Failure as failure:
                 self.fail(failure.cause)
+            except TimeoutError:
+                self.fail(Cause("timeout", f"{name} took longer than {timeout_seconds:g} s"))
 
     def fail(self, cause: Cause) -> None:
         """Leave the rollout unscored; the first cause is kept."""
