@@ -91,10 +91,17 @@ def load_environment(
         train_rows,
         eval_dataset=held_out_rows,
         system_prompt=SYSTEM_PROMPT,
-        few_shot=[(row["question"], f"\\boxed{{{row['answer']}}}") for row in examples],
+        few_shot=[(row["question"], _worked(row)) for row in examples],
         rubric=MathRubric(),
         name="math_rl",
     )
+
+
+def _worked(row: dict[str, Any]) -> str:
+    """A worked answer: the solution that comes with the row, or the question as an equation, then the box."""
+    question = str(row["question"]).removeprefix("What is ").removesuffix("?")
+    solution = row.get("info", {}).get("solution") or f"{question} = {row['answer']}."
+    return f"{solution} The answer is \\boxed{{{row['answer']}}}."
 
 
 def _row(problem: Problem) -> dict[str, Any]:
