@@ -91,3 +91,12 @@ def check_range(value: object, *, environment: str, argument: str, minimum: int)
             f"{environment}: {argument}={value!r} must be [low, high], two integers with {minimum} <= low <= high"
         )
     return whole[0], whole[1]
+
+
+def check_few_shot(few_shot: object, *, environment: str) -> int:
+    """The number of worked examples, if it is an integer of at least 0."""
+    if isinstance(few_shot, bool) or not isinstance(few_shot, int) or few_shot < 0:
+        raise UsageError(
+            f"{environment}: few_shot={few_shot!r} must be an integer of at least 0: the number of worked examples"
+        )
+    return few_shot

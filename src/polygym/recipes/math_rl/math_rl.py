@@ -14,7 +14,7 @@ from polygym.environments import SingleTurnEnv
 from polygym.errors import UsageError
 from polygym.parsing.boxed import extract_answer
 from polygym.recipes.math_rl.problems import Problem, check_operations, problems
-from polygym.recipes.task_space import check_range, is_held_out, take, take_up_to
+from polygym.recipes.task_space import check_few_shot, check_range, is_held_out, take, take_up_to
 from polygym.rewards.math import MathRubric
 from polygym.rollout import Task
 from polygym.rows import read_rows
@@ -62,10 +62,6 @@ def load_environment(
         UsageError: for a bad argument, or more examples than exist; it names the maximum.
     """
     check_seed(seed)
-    if isinstance(few_shot, bool) or not isinstance(few_shot, int) or few_shot < 0:
-        raise UsageError(
-            f"math_rl: few_shot={few_shot!r} must be an integer of at least 0: the number of worked examples"
-        )
     if path is None:
         if eval_path is not None:
             raise UsageError("math_rl: eval_path is given without path; give path too, or neither")
@@ -77,7 +73,7 @@ def load_environment(
     else:
         files = _file_rows(Path(path), None if eval_path is None else Path(eval_path))
         train, held_out = ((row for row in side) for side in files)
-    examples = take_up_to(train, few_shot)
+    examples = take_up_to(train, check_few_shot(few_shot, environment="math_rl"))
     if num_examples is None and path is not None:
         train_rows = list(train)
     else:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from polygym.environments import ToolEnv
 from polygym.messages import Message, ToolCall
-from polygym.recipes.task_space import check_range, take, take_up_to
+from polygym.recipes.task_space import check_few_shot, check_range, take, take_up_to
 from polygym.recipes.tool_use.questions import FUNCTIONS, Difficulty, Question, check_tools, questions
-from polygym.recipes.tool_use.tools import TOOLS
 from polygym.rewards.rubric import Rubric
 from polygym.rollout import Task
 from polygym.seeds import check_seed
@@ -35,12 +34,7 @@ class ToolUseEnv(ToolEnv):
 
     def demonstrate(self, task: Task) -> list[Message]:
         """The call, its result, and the answer."""
-        call = ToolCall(task.info["tool"], task.info["arguments"], id="call_1")
-        return [
-            Message("assistant", tool_calls=(call,)),
-            Message("tool", task.answer, tool_call_id=call.id),
-            Message("assistant", task.answer),
-        ]
+        return _use(Question(str(task.id), task.info["tool"], task.info["arguments"]))
 
 
 def load_environment(
@@ -53,6 +47,7 @@ def load_environment(
     word_range: Sequence[int] = (2, 5),
     letter_range: Sequence[int] = (3, 7),
     value_range: Sequence[int] = (2, 99),
+    few_shot: int = 0,
     max_turns: int = MAX_TURNS,
 ) -> ToolUseEnv:
     """Questions for `calculate`, `count_words`, `reverse_string` and `convert_units`, in turn.
@@ -61,12 +56,13 @@ def load_environment(
         num_examples: training tasks.
         num_eval_examples: held-out tasks; default as many as `num_examples`, or as many as there are.
         seed: chooses the tasks. The split of a task does not depend on it.
-        tools: whose questions are asked; all four tools are offered to the policy in any case.
+        tools: which of the four are offered, and asked about.
         left_range: [low, high] of the first number to calculate with.
         right_range: [low, high] of the second.
         word_range: [low, high] words in a text to count.
         letter_range: [low, high] letters in a text to reverse.
         value_range: [low, high] of a number to convert.
+        few_shot: worked examples in the prompt, from the training split, none of them a task.
         max_turns: replies of the policy in one episode.
 
     Raises:
@@ -88,6 +84,7 @@ def load_environment(
     )
     names = check_tools(tools)
     train, held_out = (questions(names, difficulty, held_out=side, seed=seed) for side in (False, True))
+    examples = take_up_to(train, check_few_shot(few_shot, environment="tool_use"))
     train_questions = take(train, num_examples, environment="tool_use", argument="num_examples")
     if num_eval_examples is None:
         held_out_questions = take_up_to(held_out, num_examples)
@@ -96,12 +93,23 @@ def load_environment(
     return ToolUseEnv(
         [_row(question) for question in train_questions],
         eval_dataset=[_row(question) for question in held_out_questions],
-        tools=list(TOOLS),
+        tools=[FUNCTIONS[tool] for tool in names],
         system_prompt=SYSTEM_PROMPT,
+        few_shot=[message for example in examples for message in (Message("user", example.text), *_use(example))],
         rubric=Rubric([exact_match]),
         max_turns=max_turns,
         name="tool_use",
     )
+
+
+def _use(question: Question) -> list[Message]:
+    """The call that answers a question, its result, and the answer."""
+    call = ToolCall(question.tool, question.arguments, id="call_1")
+    return [
+        Message("assistant", tool_calls=(call,)),
+        Message("tool", question.answer, tool_call_id=call.id),
+        Message("assistant", question.answer),
+    ]
 
 
 def _row(question: Question) -> dict[str, object]:
