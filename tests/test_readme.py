@@ -1,8 +1,8 @@
 """What the README and the docs print is run here as printed.
 
 Shell and Python blocks run in a folder of their own, with the TOML blocks of their page that name a file (`# mix.toml`)
-written beside. An HTML comment before a block says when it is not run, and why: `<!-- not run: reason -->`;
-`<!-- slow -->` marks it. Blocks of `make` are what this suite itself runs under.
+written beside. An HTML comment before a block says when it is run: `<!-- slow -->` marks it, and `<!-- in CI: reason -->`
+keeps it for CI, where minutes do not matter. Blocks of `make` are what this suite itself runs under; CI runs them all.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ def runnable() -> list[object]:
     parameters = []
     for page in PAGES:
         for number, (language, text, note) in enumerate(blocks(page)):
-            if language in ("sh", "python") and not note.startswith("not run:") and not text.startswith("make "):
+            if language in ("sh", "python") and not text.startswith("make "):
                 marks = [pytest.mark.slow] if note.startswith("slow") else []
+                if note.startswith("in CI:"):
+                    marks = [pytest.mark.slow, pytest.mark.skipif("CI" not in os.environ, reason=note)]
                 parameters.append(pytest.param(page, language, text, id=f"{page}-{number}", marks=marks))
     return parameters
 
