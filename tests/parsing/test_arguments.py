@@ -15,8 +15,8 @@ def test_tool_args_case(case: dict[str, Any]) -> None:
     given = case["input"]
     schema = {
         "type": "object",
-        "properties": {name: {"type": kind} for name, kind in given["schema"].items()},
-        "required": given["required"],
+        "properties": {n: kind if isinstance(kind, dict) else {"type": kind} for n, kind in given["schema"].items()},
+        "required": given.get("required", []),
     }
     parsed = parse_arguments(given["arguments"], schema)
     assert (parsed.args, parsed.error) == (case["expected"].get("args"), case["expected"].get("error"))

@@ -14,7 +14,7 @@ from polygym.parsing.guess import parse_guess
 @parametrize("wordle_parse")
 def test_guess_case(case: dict[str, Any]) -> None:
     given = case["input"]
-    parsed = parse_guess(given["text"], given.get("allowed"), given.get("format", "tag"))
+    parsed = parse_guess(given["text"], given.get("allowed"), given.get("format", "tag"), given.get("length", 5))
     assert (parsed.guess, parsed.error) == (case["expected"].get("guess"), case["expected"].get("error"))
 
 

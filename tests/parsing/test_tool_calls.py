@@ -24,7 +24,11 @@ def good(parsed: ParsedCalls) -> list[tuple[str, Any]]:
 @parametrize("tool_parse")
 def test_tool_parse_case(case: dict[str, Any]) -> None:
     given = case["input"]
-    schema = {"type": "object", "properties": {name: {"type": kind} for name, kind in given.get("schema", {}).items()}}
+    kinds = given.get("schema", {}).items()
+    schema = {
+        "type": "object",
+        "properties": {name: kind if isinstance(kind, dict) else {"type": kind} for name, kind in kinds},
+    }
     parsed = parse_tool_calls(
         given["text"],
         [ToolSpec(name, "", schema) for name in given["tools"]],
@@ -110,6 +114,17 @@ def test_a_reply_that_was_cut_inside_a_call_is_unterminated(text: str) -> None:
     assert parse_tool_calls(text, TOOLS, finish_reason="length").errors == ["unterminated"]
 
 
+@pytest.mark.parametrize(
+    ("finish_reason", "calls"),
+    [("stop", [PARIS_CALL]), ("tool_calls", [PARIS_CALL]), ("length", []), ("content_filter", []), ("abort", [])],
+)
+def test_a_forgotten_closing_tag_is_supplied_only_if_the_policy_stopped_by_itself(
+    finish_reason: str, calls: list[tuple[str, Any]]
+) -> None:
+    parsed = parse_tool_calls(f"<tool_call>{PARIS}", TOOLS, finish_reason=finish_reason)
+    assert (good(parsed), parsed.errors) == (calls, [] if calls else ["unterminated"])
+
+
 def test_reasoning_is_returned_apart_from_the_content() -> None:
     parsed = parse_tool_calls(f"<think>so <tool_call>{PARIS}</tool_call></think> Yes.", TOOLS)
     assert (parsed.content, parsed.reasoning, parsed.calls) == ("Yes.", f"so <tool_call>{PARIS}</tool_call>", ())
@@ -141,6 +156,14 @@ XML_SCHEMA = {
         ("<parameter=text>a </tool_call> b </function> c</parameter>", {"text": "a </tool_call> b </function> c"}, []),
         ("<parameter=other>\nx\n</parameter>", {"other": "x"}, []),
         ("", {}, []),
+        ('{"text": "a"}', None, ["unexpected_key"]),
+        ("<param=text>a</param>", None, ["unexpected_key"]),
+        ('<parameter name="text">a</parameter>', None, ["unexpected_key"]),
+        ("<parameter=text a\n</parameter>", None, ["unexpected_key"]),
+        ("Now:\n<parameter=text>a</parameter>", None, ["unexpected_key"]),
+        ("<parameter=text>a</parameter></function><function=now>", None, ["unexpected_key"]),
+        ("<parameter=text>a<parameter=count>1</parameter></parameter>", None, ["unexpected_key"]),
+        ("<parameter=text>a</parameter>\n<parameter=text>b</parameter>", {"text": "b"}, []),
     ],
 )
 def test_xml_parameters_are_typed_by_the_schema(body: str, arguments: dict[str, Any] | None, errors: list[str]) -> None:
@@ -154,6 +177,7 @@ def test_xml_parameters_are_typed_by_the_schema(body: str, arguments: dict[str, 
     ("text", "finish_reason", "calls", "errors"),
     [
         ("<tool_call><function=now></function>", "stop", [("now", {})], []),
+        ("<tool_call><function=now></function>", "tool_calls", [("now", {})], []),
         ("<tool_call><function=now></function>", "length", [], ["unterminated"]),
         ("<tool_call><function=now><parameter=a>1", "stop", [], ["unterminated"]),
         ("<tool_call><function=launch><parameter=a>1</parameter></function></tool_call>", "stop", [], ["unknown_tool"]),

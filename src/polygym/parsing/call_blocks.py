@@ -21,6 +21,8 @@ FENCE_END = re.compile(r"\s*```\s*")
 SPACE = re.compile(r"\s*")
 # Keys that may stand beside name and arguments: they carry nothing that the tool would miss.
 KEYS = frozenset({"name", "arguments", "id", "type"})
+# Finish reasons of a policy that stopped by itself; after any other one the reply may lack its end.
+STOPPED = frozenset({"stop", "tool_calls", "function_call"})
 
 
 class BlockReader(Protocol):
@@ -37,7 +39,7 @@ class HermesReader:
     def __init__(self, text: str, known: Container[str], finish_reason: str) -> None:
         self._text = text
         self._known = known
-        self._cut = finish_reason != "stop"
+        self._cut = finish_reason not in STOPPED
 
     def read(self, start: int) -> tuple[ToolCall, int]:
         """See `BlockReader`."""

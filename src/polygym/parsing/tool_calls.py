@@ -49,7 +49,7 @@ def parse_tool_calls(
     Args:
         text: what the policy wrote.
         tools: the tools it knows, or their names. The schemas type the values of `xml_params`.
-        finish_reason: `stop`, or `length` when the reply was cut.
+        finish_reason: `stop` or `tool_calls`; any other one, such as `length`, says that the reply was cut.
         format: `hermes`, or `xml_params` (`<function=name><parameter=key>value</parameter></function>`).
 
     >>> parse_tool_calls('Hm. <tool_call>{"name": "now"}</tool_call>', ["now"]).calls[0].name

@@ -12,7 +12,7 @@ from typing import Any
 
 from polygym.messages import ToolCall
 from polygym.parsing.arguments import MismatchError, allows_null, fit
-from polygym.parsing.call_blocks import CLOSE, HermesReader, bad_call, make_call
+from polygym.parsing.call_blocks import CLOSE, STOPPED, HermesReader, bad_call, make_call
 from polygym.parsing.strict_json import JsonError, decode_all
 
 FUNCTION = re.compile(r"\s*<function=([^>\n]*)>")
@@ -42,7 +42,7 @@ class XmlReader:
     def __init__(self, text: str, schemas: Mapping[str, Mapping[str, Any]], finish_reason: str) -> None:
         self._text = text
         self._schemas = schemas
-        self._cut = finish_reason != "stop"
+        self._cut = finish_reason not in STOPPED
         self._hermes = HermesReader(text, schemas, finish_reason)
         self._whole_end = _Next(r"</function>\s*</tool_call>", text)
         self._open = _Next(r"<tool_call>", text)
@@ -83,13 +83,17 @@ class XmlReader:
         arguments: dict[str, Any] = {}
         try:
             body.encode("utf-8")
-            for key, value in _parameters(body):
+            parameters, between = _parameters(body)
+            for key, value in parameters:
                 arguments[key] = read_value(value, properties.get(key) or {"type": "string"}, key)
         except UnicodeEncodeError:
             return bad_call("invalid_unicode", raw, name.strip())
         except MismatchError as error:
             return bad_call(error.code if name.strip() in self._schemas else "unknown_tool", raw, name.strip())
-        return make_call({"name": name, "arguments": arguments}, self._schemas, raw)
+        call = make_call({"name": name, "arguments": arguments}, self._schemas, raw)
+        if between and call.error is None:  # a parameter in another form: without it this would be another call
+            return bad_call("unexpected_key", raw, call.name)
+        return call
 
 
 def read_value(raw: str, schema: Mapping[str, Any], name: str) -> Any:
@@ -110,17 +114,22 @@ def read_value(raw: str, schema: Mapping[str, Any], name: str) -> Any:
         return fit(decoded, schema, name)
 
 
-def _parameters(body: str) -> list[tuple[str, str]]:
+def _parameters(body: str) -> tuple[list[tuple[str, str]], bool]:
+    """The parameters, and whether anything but white space stands between them."""
     found = []
+    between: list[str] = []
+    position = 0
     closing = _Next("</parameter>", body)
     head = PARAMETER.search(body)
     while head:
         following = PARAMETER.search(body, head.end())
         bound = following.start() if following else len(body)
-        end = closing.at(head.end())[0]
+        between.append(body[position : head.start()])
+        end, position = closing.at(head.end())
         if end > bound or end == len(body):  # the closing tag was forgotten
             function_end = body.find(FUNCTION_END, head.end(), bound)
-            end = function_end if function_end >= 0 else bound
+            end = position = function_end if function_end >= 0 else bound
         found.append((head[1].strip(), re.sub(r"\A\r?\n|\r?\n\Z", "", body[head.end() : end])))
         head = following
-    return found
+    between.append(body[position:].strip().removesuffix(FUNCTION_END))
+    return found, any(text.strip() for text in between)
