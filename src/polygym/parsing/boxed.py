@@ -11,8 +11,9 @@ import re
 from polygym.parsing.reasoning import strip_reasoning
 
 BOX = re.compile(r"\\(?:boxed|fbox|framebox)\b\s*\{")
-# A box, any other escaped character (an escaped brace is no brace), or a brace.
-TOKEN = re.compile(r"\\(?:boxed|fbox|framebox)\b\s*\{|\\.|[{}]", re.DOTALL)
+# A box (after a line break, or with its backslash escaped once more), any other escaped character (an escaped brace is
+# no brace), or a brace.
+TOKEN = re.compile(r"\\{1,3}(?:boxed|fbox|framebox)\b\s*\{|\\.|[{}]", re.DOTALL)
 # The TeX form without braces: `$\boxed 7$`. A word after it is prose about boxes, not an answer.
 BARE_BOX = re.compile(r"\\(?:boxed|fbox)(?:[ \t]+(?=[-+−.\d\\(])|[ \t]*(?=\d)|[ \t]+(?=[A-Za-z](?![A-Za-z])))")
 BARE_END = re.compile(r"\$|\\\)|\\\]|\n")
