@@ -26,6 +26,8 @@ EQUALS = re.compile(r"(?<![<>!:=])=(?!=)|\\in(?![A-Za-z])|:=|\\Rightarrow|\\impl
 SYMBOL = re.compile(r"(?:\\?[A-Za-z]+|[A-Za-z][A-Za-z ]*)'*(?:_(?:\w|\{[^{}]*\}))?(?:\^\{-1\})?(?:\([\w, ]*\))?")
 PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 WORDS = re.compile(r"\(?[A-Za-z][A-Za-z' -]*\)?")
+CHOICE = re.compile(r"\(?([A-Z])(?:\)\s*|[.:]\s+)\S.*")  # the letter of a choice and what it says, as in (C) 12
+LETTER = re.compile(r"(?<!\w)[A-Z](?!\w)")
 BUILDER = re.compile(r"^\\\{\s*[A-Za-z]\s*(?:\||:|\\mid|\\vert)\s*([^|{}]+?)\s*\\\}$")
 OPENING = {"(": ")]", "[": "])"}
 
@@ -96,6 +98,8 @@ def _same_words(gold: str, prediction: str) -> bool | None:
     if not WORDS.fullmatch(gold) or left.lower() in NO_UNITS:
         return None
     if len(left) == 1:  # the letter of a choice, or a variable
+        if CHOICE.fullmatch(prediction) and LETTER.findall(prediction) == [left]:
+            return True
         return left == right if len(right) == 1 else None
     if len(left) == 2 and left.lower() != "no":
         return None  # a product of two variables

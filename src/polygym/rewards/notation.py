@@ -43,6 +43,9 @@ SYNONYMS = (
     (re.compile(r"\\varnothing(?![A-Za-z])|\\\{\s*\\\}"), r"\\emptyset "),
     (re.compile(r"\{,\}"), ","),
     (re.compile(r"\\%"), "%"),
+    (re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])"), r"\\pi "),
+    (re.compile(r"\\?(?<![A-Za-z])sqrt\s*\(([^(){}]*)\)"), r"\\sqrt{\1}"),
+    (re.compile(r"(?<=[\w)}])\*\*(?=[\w(])"), "^"),
 )
 DIGIT_SPACE = re.compile(r"(?<=\d)\s+(?=\d)")
 LEADING = re.compile(

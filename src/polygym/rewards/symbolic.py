@@ -50,7 +50,8 @@ def _parse(text: str) -> list[Any]:
         text = text[: unit.start()]
     exact = DECIMAL.sub(lambda match: rf"\frac{{{int(match[1] + match[2])}}}{{{10 ** len(match[2])}}}", text)
     exact = IMAGINARY.sub(r" i", exact)
-    return [_with_unit_i(value) for value in parse(f"${exact}$", [LatexExtractionConfig()], parsing_timeout=None)]
+    values = [_with_unit_i(value) for value in parse(f"${exact}$", [LatexExtractionConfig()], parsing_timeout=None)]
+    return [_with_real_roots(value) for value in values] if r"\sqrt[" in exact else values
 
 
 def _with_unit_i(value: Any) -> Any:
@@ -61,6 +62,18 @@ def _with_unit_i(value: Any) -> Any:
         return value
     return value.xreplace(
         {symbol: I for symbol in value.free_symbols if str(symbol) == "i" and symbol.is_real is False}
+    )
+
+
+def _with_real_roots(value: Any) -> Any:
+    """Odd roots of negative numbers as the negative numbers they are, where the parser took the complex ones."""
+    from sympy import Basic, Pow
+
+    if not isinstance(value, Basic):
+        return value
+    return value.replace(
+        lambda part: part.is_Pow and part.base.is_negative and part.exp.is_Rational and part.exp.q % 2 == 1,
+        lambda part: Pow(-1, part.exp.p) * Pow(-part.base, part.exp),
     )
 
 
