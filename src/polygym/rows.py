@@ -49,13 +49,13 @@ def read_rows(source: str | Path | bytes, *, limit: int | None = None) -> list[R
 
     Raises:
         RowError: `invalid_utf8`, `invalid_json`, `not_object`, `duplicate_key`, `non_finite`, `invalid_unicode`,
-            `bad_id`, `duplicate_id` with the line; `empty_dataset` with line 0.
+            `bad_id`, `duplicate_id` with the line; `empty_dataset` and `bad_limit` with line 0.
 
     >>> read_rows(b'{"question": "1 + 1"}\\n')
     [{'id': 0, 'question': '1 + 1'}]
     """
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise UsageError(f"limit={limit!r} must be an integer of at least 1, or None to read every row")
+        raise RowError(f"limit={limit!r} must be an integer of at least 1, or None to read every row", "bad_limit")
     name, data = _content(source)
     rows: list[Row] = []
     lines: list[int] = []

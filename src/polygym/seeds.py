@@ -12,18 +12,23 @@ from polygym.errors import UsageError
 LIMITS = {"uint32": 2**32 - 1, "int64": 2**63 - 1}
 
 
-def check_seed(seed: object, limit: str = "int64", index: int = 0) -> int:
+def check_seed(seed: object, limit: str = "int64", index: object = 0) -> int:
     """`seed + index`, if it is an integer from 0 to the largest of `limit`.
 
     Raises:
-        UsageError: when the seed is not an integer (True and 1.0 are not) or the sum leaves the range.
+        UsageError: when either is not an integer (True and 1.0 are not) or the sum leaves the range.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise UsageError(f"seed={seed!r} is a {type(seed).__name__}; give an integer from 0 to {LIMITS[limit]}")
+    seed, index = _integer("seed", seed, limit), _integer("index", index, limit)
     value = seed + index
     if not 0 <= value <= LIMITS[limit]:
         plus = f" + {index}" if index else ""
         raise UsageError(f"seed={seed}{plus} is outside 0 to {LIMITS[limit]} ({limit})")
+    return value
+
+
+def _integer(name: str, value: object, limit: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{name}={value!r} is a {type(value).__name__}; give an integer from 0 to {LIMITS[limit]}")
     return value
 
 

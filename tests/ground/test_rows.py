@@ -26,15 +26,18 @@ def test_case_jsonl_load(case: dict[str, Any]) -> None:
 
 @case_rows.parametrize("task_index")
 def test_case_task_index(case: dict[str, Any]) -> None:
-    assert rows.task_index(rows.json.loads(line) for line in case["input"]["text"].splitlines()) == case["expected"]
+    lines = [line for line in case["input"]["text"].split("\n") if line.strip()]
+    assert rows.task_index(map(rows.json.loads, lines)) == case["expected"]
 
 
 @case_rows.parametrize("jsonl_resume")
 def test_case_jsonl_resume(case: dict[str, Any]) -> None:
     given, expected = case["input"], case["expected"]
 
+    output = bytes.fromhex(given["hex"]) if "hex" in given else given["output"].encode("utf-8", "surrogatepass")
+
     def scan() -> rows.ResumeScan:
-        return rows.scan_output(given["output"].encode(), given["planned"], lambda row: (row["task"], row["rollout"]))
+        return rows.scan_output(output, given["planned"], lambda row: (row["task"], row["rollout"]))
 
     if "error" in expected:
         with pytest.raises(rows.RowError) as caught:
@@ -50,11 +53,12 @@ def test_case_jsonl_resume(case: dict[str, Any]) -> None:
 @case_rows.parametrize("agent_routing")
 def test_case_agent_routing(case: dict[str, Any]) -> None:
     given, expected = case["input"], case["expected"]
+    default = given.get("default")
     if "agent" in expected:
-        assert rows.agent_of(given["row"], given["default"], given["known"]) == expected["agent"]
+        assert rows.agent_of(given["row"], default, given["known"]) == expected["agent"]
         return
     with pytest.raises(rows.RowError) as caught:
-        rows.agent_of(given["row"], given["default"], given["known"])
+        rows.agent_of(given["row"], default, given["known"])
     assert caught.value.code == expected["error"]
 
 
@@ -72,8 +76,9 @@ def test_a_path_is_read_and_named_in_errors(tmp_path: Path) -> None:
 def test_a_limit_stops_before_later_faults_and_a_negative_one_is_refused() -> None:
     assert rows.read_rows(b'{"id": 5}\nbroken\n', limit=1) == [{"id": 5}]
     for limit in (-1, True, 1.5):
-        with pytest.raises(UsageError, match="limit="):
+        with pytest.raises(rows.RowError, match="limit=") as caught:
             rows.read_rows(b'{"id": 5}\n', limit=limit)  # type: ignore[arg-type]
+        assert (caught.value.code, caught.value.line) == ("bad_limit", 0)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ def test_case_env_metrics(case: dict[str, Any]) -> None:
             statistics.environment_metrics(environments, rows)
         return
     metrics = statistics.environment_metrics(environments, rows)
-    named = {f"reward/{name.split('/')[0]}": value for name, value in metrics.items() if name.endswith("/mean_reward")}
+    end = "/mean_reward"  # the name of an environment may hold a slash itself
+    named = {f"reward/{name.removesuffix(end)}": value for name, value in metrics.items() if name.endswith(end)}
     for name in environments:
         named[f"count/{name}"] = metrics[f"{name}/rollouts"] - metrics[f"{name}/unscored"]
     assert named == pytest.approx(case["expected"])
