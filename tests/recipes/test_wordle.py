@@ -21,14 +21,14 @@ def test_feedback_case(case: dict[str, Any]) -> None:
 @parametrize("wordle_episode")
 def test_episode_case(case: dict[str, Any]) -> None:
     given = case["input"]
-    guesses = [parse_guess(f"<guess>{guess}</guess>").guess for guess in given["guesses"]]
+    guesses = [None if guess is None else parse_guess(f"<guess>{guess}</guess>").guess for guess in given["guesses"]]
     outcome = play_out(
         given["secret"],
         guesses,
         legal_words(),
         illegal_costs_turn=False,
         end_after_illegal=given.get("end_after_invalid"),
-        max_guesses=given["max_turns"],
+        max_guesses=given.get("max_turns", 6),
     )
     assert outcome == Outcome(case["expected"]["solved"], case["expected"]["turns_used"])
 
@@ -43,6 +43,7 @@ def test_an_illegal_guess_costs_a_turn_unless_told_otherwise() -> None:
     assert play_out("crane", guesses, legal_words()) == Outcome(True, 3)
     assert play_out("crane", guesses, legal_words(), illegal_costs_turn=False) == Outcome(True, 1)
     assert play_out("crane", guesses, legal_words(), end_after_illegal=2) == Outcome(False, 2)
+    assert play_out("CRANE", ["Slate", "Crane"], legal_words()) == Outcome(True, 2)
 
 
 def test_fitting_words_are_those_that_would_give_the_same_feedback() -> None:

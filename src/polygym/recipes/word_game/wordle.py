@@ -81,6 +81,6 @@ def play_out(
         is_legal = guess is not None and guess.lower() in legal
         turns_used += is_legal or illegal_costs_turn
         illegal += not is_legal
-        if is_legal and guess is not None and guess.lower() == secret:
+        if is_legal and guess is not None and guess.lower() == secret.lower():
             return Outcome(True, turns_used)
     return Outcome(False, turns_used)
