@@ -23,7 +23,7 @@ def error(message: str, **fields: Any) -> dict[str, Any]:
 @parametrize("model_response")
 def test_case_of_a_model_response(case: dict[str, Any]) -> None:
     given, expected = case["input"], case["expected"]
-    outcome = classify(given["status"], given["body"], given.get("retry_after"))
+    outcome = classify(given["status"], given.get("body"), given.get("retry_after"))
     assert {key: getattr(outcome, key) for key in expected} == expected
     if "retry_after" in given:
         assert outcome.retry_after == given["retry_after"]

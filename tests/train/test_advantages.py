@@ -7,22 +7,36 @@ import pytest
 
 from case_rows import parametrize
 from polygym.errors import UsageError
-from polygym.train.advantages import advantages, has_signal
+from polygym.train.advantages import Advantages, advantages, has_signal, scored_rewards
 
-METHODS = {"mean": "group_mean", "std": "group_std", "loo": "leave_one_out"}
+METHODS = {"mean": "group_mean", "std": "group_std", "loo": "leave_one_out", "loo_std": "leave_one_out"}
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def of_case(given):
-    """Advantages of a case; `loo_std` (no method of ours) is leave-one-out over the group's sample deviation."""
+    """Advantages of a case. Two readings are no methods of ours and are worked out here from those that are.
+
+    `std` with `ddof` 0 divides by the population deviation. `loo_std` divides each leave-one-out advantage by the
+    deviation of the other rewards, as its baseline is their mean; where the others are equal it is left undivided.
+    """
     rewards_K = [NUMBERS.get(reward, reward) if isinstance(reward, str) else reward for reward in given["rewards"]]
-    if given["method"] != "loo_std":
-        return advantages(rewards_K, METHODS[given["method"]])
-    found = advantages(rewards_K, "leave_one_out")
-    if not found.signal:
+    method, ddof = given["method"], given.get("ddof", 1)
+    found = advantages(rewards_K, METHODS[method])
+    if not found.signal or (method, ddof) not in {("std", 0), ("loo_std", 0), ("loo_std", 1)}:
         return found
-    deviation = statistics.stdev(r for r in rewards_K if r is not None and math.isfinite(r))
-    return type(found)(tuple(None if v is None else v / deviation for v in found.values_K), found.signal)
+    scored_K = scored_rewards(rewards_K)
+    count = sum(reward is not None for reward in scored_K)
+    if method == "std":
+        divisors_K = [math.sqrt((count - 1) / count)] * len(scored_K)
+    else:
+        spread = statistics.pstdev if ddof == 0 else statistics.stdev
+        others_K = [
+            [other for place, other in enumerate(scored_K) if place != position and other is not None]
+            for position in range(len(scored_K))
+        ]
+        divisors_K = [spread(others) if has_signal(others) else 1.0 for others in others_K]
+    values_K = [v if v is None else v / divisor for v, divisor in zip(found.values_K, divisors_K, strict=True)]
+    return Advantages(tuple(values_K), found.signal)
 
 
 @parametrize("advantages")
@@ -37,6 +51,35 @@ def test_advantages_case(case):
     assert [v for v in found.values_K if v is not None] == pytest.approx(
         [v for v in case["expected"]["adv"] if v is not None], abs=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("rewards", "method", "ddof", "expected"),
+    [
+        ([1, 0], "std", 0, [1, -1]),
+        ([1, 0, 0, 0], "std", 0, [3**0.5, -(3**-0.5), -(3**-0.5), -(3**-0.5)]),
+        ([True, False, None], "std", 1, [0.5**0.5, -(0.5**0.5), None]),
+        ([1, 0, 0, 0], "loo", 1, [1, -1 / 3, -1 / 3, -1 / 3]),
+        ([1, 1, 1, 0, 0, 0, 0, 0], "loo", 1, [5 / 7] * 3 + [-3 / 7] * 5),
+        ([1, 1, 1, 0, 0, 0, 0, 0], "mean", 1, [5 / 8] * 3 + [-3 / 8] * 5),
+        ([1, 0, 0, 0], "loo_std", 1, [1, -(3**-0.5), -(3**-0.5), -(3**-0.5)]),
+        ([1, 0, 0, 0], "loo_std", 0, [1, -(0.5**0.5), -(0.5**0.5), -(0.5**0.5)]),
+        ([0.4, 0.1, None, 0.1, 0.1], "loo_std", 1, [0.3, -(3**-0.5), None, -(3**-0.5), -(3**-0.5)]),
+        ([1, 0], "loo_std", 1, [1, -1]),
+    ],
+)
+def test_more_advantages_in_the_form_of_the_cases(rewards, method, ddof, expected):
+    found = of_case({"rewards": rewards, "method": method, "ddof": ddof})
+    assert found.values_K == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("method", ["std", "mean", "loo", "loo_std"])
+@pytest.mark.parametrize("rewards", [[], [0.7], [None, None], [math.nan, math.inf], [0.1] * 8, [0, 0], [None, 1.0]])
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_no_method_makes_signal_of_a_group_without(rewards, method, ddof):
+    found = of_case({"rewards": rewards, "method": method, "ddof": ddof})
+    assert not found.signal
+    assert set(found.values_K) <= {0.0, None}
 
 
 def test_leave_one_out_is_the_reward_minus_the_mean_of_the_others():

@@ -13,16 +13,26 @@ def turn(prompt, completion, logprobs=None):
     return Turn(Message("assistant"), prompt_token_ids=prompt, token_ids=completion, logprobs=logprobs)
 
 
-def as_case(sample):
+def as_case(sample, with_logprobs):
     row = {"ids": sample.ids_T, "mask": sample.mask_T}
+    row |= {"logprobs": sample.logprobs_T} if with_logprobs else {}
     return row | {"truncated": True} if sample.truncated else row
+
+
+def joined_case(given):
+    turns = [turn(step["prompt"], step["completion"], step.get("logprobs")) for step in given["steps"]]
+    return join_turns(turns, given.get("max_len")).samples
 
 
 @parametrize("token_join")
 def test_token_join_case(case):
-    turns = [turn(step["prompt"], step["completion"]) for step in case["input"]["steps"]]
-    joined = join_turns(turns, case["input"].get("max_len"))
-    assert [as_case(sample) for sample in joined.samples] == case["expected"]
+    given, expected = case["input"], case["expected"]
+    if "error" in expected:
+        with pytest.raises(ValueError):
+            joined_case(given)
+        return
+    with_logprobs = any("logprobs" in row for row in expected)
+    assert [as_case(sample, with_logprobs) for sample in joined_case(given)] == expected
 
 
 def test_logprobs_stand_where_their_tokens_stand():
