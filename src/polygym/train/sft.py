@@ -203,9 +203,9 @@ def _untrained(name: str, model: Any, tokenizer: Any, seed: int) -> Any:
     import torch
 
     if name == "nano":
-        from polygym.policies.nano_tokenizer import build_model
+        from polygym.policies.nano_blueprint import untrained
 
-        return build_model(tokenizer, seed)
+        return untrained(model.config, tokenizer, seed)
     torch.manual_seed(seed)
     return type(model)(model.config)
 

@@ -1,4 +1,4 @@
-"""Write nano's tokenizer and shape: `python scripts/make_nano_tokenizer.py [FOLDER]`.
+"""Write nano's tokenizer and shape: `python scripts/make_nano_blueprint.py [FOLDER]`.
 
 The one idea: the phrases are taken from the recipes themselves, so that an episode of theirs is a few dozen tokens. The
 weights that it writes are untrained; `polygym sft run multi_env/nano` trains them.
@@ -10,7 +10,7 @@ import string
 import sys
 from pathlib import Path
 
-from polygym.policies import nano_tokenizer
+from polygym.policies import nano_blueprint
 from polygym.recipes.math_rl import math_rl
 from polygym.recipes.tool_use import tool_use
 from polygym.recipes.tool_use.questions import WORDS
@@ -63,9 +63,9 @@ ARGUMENTS = (("expression", '"'), ("text", '"'), ("text", '"'), ("value", ""))  
 
 def main(folder: Path) -> None:
     """Write the folder."""
-    tokenizer = nano_tokenizer.build_tokenizer(phrases())
+    tokenizer = nano_blueprint.build_tokenizer(phrases())
     tokenizer.save_pretrained(folder)
-    nano_tokenizer.build_model(tokenizer, seed=0).save_pretrained(folder)
+    nano_blueprint.build_model(tokenizer, seed=0).save_pretrained(folder)
 
 
 if __name__ == "__main__":

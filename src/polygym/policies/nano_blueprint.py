@@ -11,10 +11,8 @@ over to words that never were a secret. How letters and colours go together is l
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,11 +60,6 @@ def build_tokenizer(phrases: Sequence[str]) -> PreTrainedTokenizerFast:
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
-
-
-def read_phrases(path: Path) -> list[str]:
-    """The phrases of a file, each a JSON string on its own line."""
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int, **shape: int) -> LlamaForCausalLM:
