@@ -100,6 +100,8 @@ def test_a_task_without_an_answer_leaves_the_rollout_unscored() -> None:
         ("7", "2+5=7", True),
         ("C", r"\text{(C)}", True),
         ("C", "(D)", False),
+        ("5", r"\color{red}{5}", True),
+        ("5", r"\textcolor{red}{5}\\", True),
         ("C", "C) 5", True),
         ("C", "C: red", True),
         ("C", r"\textbf{(C)}\ 12", True),

@@ -28,7 +28,7 @@ TEXT = re.compile(
 CURRENCY = re.compile(r"\\(?:\$|pounds\b|euro\b|yen\b)")
 SIZING = re.compile(
     r"\\(?:left|right|big[lr]?|Big[lr]?|bigg[lr]?|Bigg[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])"
-    r"|(?<!\\)\\[!,()\[\]]"
+    r"|(?<!\\)\\[!,()\[\]]|\\(?:text)?color\s*\{[^{}]*\}|\\\\\s*$"
 )
 SPACING = re.compile(r"\\[:;> \n]|\\(?:quad|qquad|thinspace|enspace|newline)(?![A-Za-z])|~|\s+")
 DEGREE = re.compile(r"\s*\^\s*(?:\\(?:circ|degree)(?![A-Za-z])|\{\s*\\circ\s*\})|\\(?:degree|textdegree)(?![A-Za-z])")
