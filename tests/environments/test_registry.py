@@ -118,3 +118,41 @@ def test_installed_packages_offer_environments(module: str, monkeypatch: pytest.
     points(("math_rl", f"{module}:load_environment"))
     with pytest.raises(UsageError, match=r"environment id 'math_rl' is given twice: polygym.recipes.math_rl:load_env"):
         list_environments()
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("x = (", {}, r"cannot be imported: SyntaxError: .*broken\.py, line 1"),
+        (
+            "import os\nraise RuntimeError('no key')",
+            {},
+            r"cannot be imported: RuntimeError: no key \(.*broken\.py, line 2",
+        ),
+        ("from polygym import Nothing", {}, r"cannot be imported: ImportError: .*broken\.py, line 1"),
+        ("import no_such_package", {}, "no module named 'no_such_package'"),
+        ("def load_environment():\n    return 1 / 0", {}, r"raised ZeroDivisionError: .*broken\.py, line 2"),
+        ("def load_environment(n):\n    return range(n)", {"n": "x"}, r"raised TypeError: .*broken\.py, line 2"),
+        ("def load_environment():\n    return open('gone.jsonl')", {}, r"raised FileNotFoundError: .*gone\.jsonl"),
+    ],
+)
+@pytest.mark.parametrize("as_path", [False, True])
+def test_an_environment_whose_code_fails_is_told_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, arguments: dict[str, Any], message: str, as_path: bool
+) -> None:
+    (tmp_path / "broken.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    with pytest.raises(UsageError, match=message) as caught:
+        load_environment("./broken.py" if as_path else "broken:load_environment", **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_function_that_is_not_there_is_answered_with_those_that_the_module_defines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("from pathlib import Path\ndef load():\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"no function 'load_environment'; .*Allowed: load$"):
+        load_environment("./mine.py")

@@ -49,7 +49,9 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert list((tmp_path / "my_env").iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["my-env", "a/b", "9x", "class", "json", "polygym", "all", "", "a b", "../up"])
+@pytest.mark.parametrize(
+    "name", ["my-env", "a/b", "9x", "class", "json", "polygym", "all", "", "a b", "../up", "math_rl"]
+)
 def test_a_name_must_be_a_module_name_of_its_own(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="environment name"):
         create(name, tmp_path)

@@ -13,7 +13,9 @@ import importlib.metadata
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,12 +85,13 @@ def load_environment(id: str, **arguments: Any) -> Environment:
     """Build an environment by id; see `find_loader`.
 
     Raises:
-        UsageError: for an unknown id, an argument that the loader does not take or lacks, or a loader that does not
-            return an environment.
+        UsageError: for an unknown id, an argument that the loader does not take or lacks, a loader that raises, or one
+            that does not return an environment.
     """
     loader = find_loader(id)
     check_arguments(loader, arguments, id)
-    environment = loader(**arguments)
+    with _told(f"environment {id!r}: its loader raised"):
+        environment = loader(**arguments)
     if not isinstance(environment, Environment):
         raise UsageError(f"the loader of {id!r} returned a {type(environment).__name__}; it must return an Environment")
     return environment
@@ -145,15 +148,41 @@ def _entry_points() -> list[EnvironmentEntry]:
 
 def _from_target(target: str) -> Callable[..., Any]:
     module_name, _, function_name = target.partition(":")
-    try:
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise UsageError(f"environment {target!r} must be package.module:function")
+    with _importing(target):
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"environment {target!r}: no module named {error.name!r}; install the package, or mend the name"
-        ) from error
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"environment {target!r} must be package.module:function ({error})") from error
     return _loader_of(module, function_name or LOADER, target)
+
+
+@contextmanager
+def _importing(target: str) -> Iterator[None]:
+    """What goes wrong in an import, as an error of the user's."""
+    with _told(f"environment {target!r} cannot be imported:"):
+        try:
+            yield
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"environment {target!r}: no module named {error.name!r}; install the package, or mend the name"
+            ) from error
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """An error in an author's code as one line with its place; what already is the user's error stays as it is."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:  # an author's code may raise anything
+        words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if isinstance(error, SyntaxError):  # its words hold the place
+            place = f"{error.filename}, line {error.lineno}"
+            words = f"SyntaxError: {error.msg}"
+        else:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{last.filename}, line {last.lineno}"
+        raise UsageError(f"{what} {words} ({place})") from error
 
 
 def _from_path(path: Path) -> Callable[..., Any]:
@@ -170,7 +199,8 @@ def _from_path(path: Path) -> Callable[..., Any]:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:
-            spec.loader.exec_module(module)
+            with _importing(str(path)):
+                spec.loader.exec_module(module)
         except BaseException:
             del sys.modules[name]
             raise
@@ -180,6 +210,10 @@ def _from_path(path: Path) -> Callable[..., Any]:
 def _loader_of(module: Any, name: str, target: str) -> Callable[..., Any]:
     loader = getattr(module, name, None)
     if not callable(loader):
-        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        functions = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__ and not key.startswith("_")
+        ]
         raise UsageError(f"environment {target!r}: its module has no function {name!r}; {nearest(name, functions)}")
     return loader

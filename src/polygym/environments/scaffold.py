@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from polygym.environments.names import check_names
+from polygym.environments.registry import list_environments
 from polygym.errors import UsageError
 
 MODULE = '''"""NAME: write a word backwards.
@@ -124,6 +125,8 @@ def create(name: str, folder: Path | str = ".") -> list[Path]:
         UsageError: when the name is no module name of its own, or the folder exists already.
     """
     check_names([name])
+    if name in {entry.id for entry in list_environments()}:
+        raise UsageError(f"environment name {name!r} is the id of another environment; choose another name")
     taken = name in sys.stdlib_module_names or name == "polygym"
     if not name.isidentifier() or keyword.iskeyword(name) or taken:
         raise UsageError(
