@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -96,3 +100,20 @@ def test_an_unreadable_folder_is_a_usage_error(folder: Path) -> None:
     (folder / "config.json").write_text("{}")
     with pytest.raises(UsageError, match="could not be read"):
         load_policy(str(folder))
+
+
+@pytest.mark.parametrize("name", ["./nofolder", "../nofolder", "-x/y", ".hidden/model"])
+def test_a_name_that_can_be_no_hub_id_is_a_folder_that_does_not_exist(name: str) -> None:
+    with pytest.raises(UsageError, match=r"model folder .* does not exist"):
+        load_model_and_tokenizer(name)
+
+
+def test_a_hub_that_cannot_be_reached_is_told_at_once_and_in_one_line(tmp_path: Path) -> None:
+    code = "from polygym.policies.load import load_policy\ntry: load_policy('no/such')\n"
+    code += "except ValueError as error: print(error)"
+    environment = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert time.monotonic() - started < 30
+    assert done.stderr == ""
+    assert done.stdout.startswith("model 'no/such' could not be read from no/such: ")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import polygym as pg
 from policies.loopback import (
     Answer,
     Loopback,
@@ -201,8 +202,23 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     assert time.monotonic() - started < 5
     assert isinstance(error, PolicyError)
     assert error.kind == "rate_limited"
-    assert "the next would come after 3.6e+03 s and the deadline is 600 s" in str(error)
+    assert "the next would come after 3600 s and the deadline is 600 s" in str(error)
     assert len(server.requests) == 1
+
+
+def zero(completion: str) -> float:
+    return 0.0
+
+
+def test_a_rollout_that_runs_out_of_time_tells_what_the_tries_found() -> None:
+    env = pg.SingleTurnEnv([{"question": f"{number} + 2?"} for number in range(4)], rubric=pg.Rubric([zero]))
+    with Loopback([busy("30")]) as server:
+        results = pg.evaluate(env, OpenAIPolicy("m", server.url), num_examples=1, rollouts_per_example=1, timeout=0.5)
+    [rollout] = results.rollouts
+    assert rollout.cause is not None
+    assert rollout.cause.kind == "timeout"
+    assert rollout.cause.message.startswith("the rollout took longer than 0.5 s; model 'm' at http://127.0.0.1")
+    assert rollout.cause.message.endswith("rate_limited, status 429: Rate limit reached (1 try)")
 
 
 def test_a_prompt_past_the_context_is_a_turn_and_not_an_error() -> None:

@@ -67,9 +67,10 @@ async def play(
             await episode.grade()
     except _Failure as failure:
         episode.fail(failure.cause)
-    except TimeoutError:  # the deadline's: those of foreign code have become failures before they come here
+    except TimeoutError as error:  # the deadline's: those of foreign code have become failures before they come here
         assert deadline.expired()
-        episode.fail(Cause("timeout", f"the rollout took longer than {timeout_seconds:g} s"))
+        known = getattr(error.__cause__, "__notes__", [])  # what a policy noted on its cancellation
+        episode.fail(Cause("timeout", "; ".join([f"the rollout took longer than {timeout_seconds:g} s", *known])))
     finally:
         await episode.clean_up(timeout_seconds)
     rollout.seconds = {

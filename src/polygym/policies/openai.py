@@ -130,7 +130,20 @@ class OpenAIPolicy:
         await self.endpoint.close()
 
     async def _ask(self, request: Request) -> tuple[Outcome, Usage]:
-        """An answer that is a turn. Raises PolicyError when there is none to be had."""
+        """An answer that is a turn. Raises PolicyError when there is none to be had.
+
+        A request that is cancelled carries away what its last try found, for whoever has to say what took so long.
+        """
+        tried: list[str] = []
+        try:
+            return await self._try(request, tried)
+        except asyncio.CancelledError as cancelled:
+            if tried:
+                cancelled.add_note(tried[-1])
+            raise
+
+    async def _try(self, request: Request, tried: list[str]) -> tuple[Outcome, Usage]:
+        """As many tries as it takes; what each one found goes to `tried`."""
         probing = self._breaker.is_open
         if probing and not self._breaker.admit_probe():
             raise self._error(self._breaker.kind, f"not tried, as the requests before it found: {self._breaker.cause}")
@@ -158,11 +171,8 @@ class OpenAIPolicy:
             too_late = time.monotonic() + wait >= deadline
             if tries > self.retries or too_late or probing or self._breaker.is_open:
                 raise self._gave_up(outcome, tries, wait if too_late else None)
-            try:
-                await asyncio.sleep(wait)
-            except asyncio.CancelledError as stopped:
-                stopped.add_note(str(self._gave_up(outcome, tries)))  # for whoever has to say what took so long
-                raise
+            tried.append(str(self._failure(outcome, tries)))
+            await asyncio.sleep(wait)
             if self._breaker.is_open:
                 raise self._error(
                     self._breaker.kind, f"given up, as the requests before it found: {self._breaker.cause}"
@@ -214,14 +224,17 @@ class OpenAIPolicy:
             sample.logprobs,
         )
 
-    def _gave_up(self, outcome: Outcome, tries: int, wait: float | None = None) -> PolicyError:
-        after = f"{tries} tries" if tries > 1 else "1 try"
-        if wait is not None:
-            after += f", the next would come after {wait:.0f} s and the deadline is {self.deadline_seconds:g} s"
-        error = self._error(_KINDS.get(outcome.reason, "endpoint"), f"{outcome.reason}, {outcome.detail} ({after})")
+    def _gave_up(self, outcome: Outcome, tries: int, wait: float | None) -> PolicyError:
+        error = self._failure(outcome, tries, wait)
         if outcome.reason in _DEAD:
             self._breaker.failed(f"{outcome.reason}, {outcome.detail}", error.kind)
         return error
+
+    def _failure(self, outcome: Outcome, tries: int, wait: float | None = None) -> PolicyError:
+        after = f"{tries} tries" if tries > 1 else "1 try"
+        if wait is not None:
+            after += f", the next would come after {wait:.0f} s and the deadline is {self.deadline_seconds:g} s"
+        return self._error(_KINDS.get(outcome.reason, "endpoint"), f"{outcome.reason}, {outcome.detail} ({after})")
 
     def _error(self, kind: str, text: str) -> PolicyError:
         return PolicyError(self.endpoint.redacted(f"model {self.name!r} at {self.endpoint.address}: {text}"), kind)
