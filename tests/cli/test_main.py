@@ -78,6 +78,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, line, capsys):
         (PolicyError("http://localhost:1 is down"), 1, "error: http://localhost:1 is down\n"),
         (GraderError("the grader died \x1b[2J"), 1, "error: the grader died \n"),
         (FileNotFoundError(2, "No such file", "x.jsonl"), 2, "error: x.jsonl: No such file\n"),
+        (OSError(28, "No space left on device"), 1, "error: No space left on device\n"),
         (
             ModuleNotFoundError("No module named 'torch'", name="torch"),
             2,

@@ -54,6 +54,12 @@ def test_an_output_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -
         EvaluationFiles(tmp_path / "file" / "out")
 
 
+@pytest.mark.parametrize("output", [".", "/", "..", "folder/..", ""])
+def test_an_output_without_a_name_is_the_users_mistake(output: str) -> None:
+    with pytest.raises(UsageError, match=r"output .* has no name; .* such as results/nano"):
+        EvaluationFiles(output)
+
+
 def test_a_name_with_dots_keeps_them(tmp_path: Path) -> None:
     with EvaluationFiles(tmp_path / "gpt-4.1") as files:
         assert files.rollouts.name == "gpt-4.1.jsonl"

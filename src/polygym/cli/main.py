@@ -109,9 +109,12 @@ def _report(error: Exception) -> int:
             raise error
         message = f"this needs the package {package!r}; install it with: pip install 'polygym[{EXTRAS[package]}]'"
     elif isinstance(error, OSError):
-        if error.filename is None:
+        if error.errno is None:
             raise error
-        message = f"{error.filename}: {error.strerror}"
+        if error.filename is None:  # a write that failed: the disk is full, say
+            code, message = INFRASTRUCTURE, str(error.strerror)
+        else:
+            message = f"{error.filename}: {error.strerror}"
     elif not isinstance(error, UsageError):
         code = INFRASTRUCTURE
     for line in printable(message).splitlines():

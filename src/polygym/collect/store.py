@@ -69,6 +69,8 @@ class EvaluationFiles:
     def __init__(self, output: str | Path) -> None:
         output = Path(output)
         stem = output.with_suffix("") if output.suffix == ".jsonl" else output
+        if stem.name in ("", ".."):
+            raise UsageError(f"output {str(output)!r} has no name; give the start of a file name, such as results/nano")
         self.rollouts = stem.with_name(f"{stem.name}.jsonl")
         self.failures = stem.with_name(f"{stem.name}_failures.jsonl")
         self.metrics = stem.with_name(f"{stem.name}_metrics.json")
