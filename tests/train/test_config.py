@@ -41,6 +41,9 @@ def write(folder: Path, text: str) -> Path:
         ({"sampling": {"temperature": 0}}, "greedy"),
         ({"sampling": {"top_p": 0.0}}, "sampling.top_p=0.0"),
         ({"device": "gpu"}, "device='gpu'"),
+        ({"name": "../mine"}, "name='../mine' is no name of a folder"),
+        ({"batch_size": 16_000_000_000}, "batch_size=16000000000: Input should be less than or equal to"),
+        ({"groups_per_environment": 10**9, "batch_size": None}, "groups_per_environment=1000000000"),
     ],
 )
 def test_a_bad_key_or_value_is_refused_with_the_fix(change: dict[str, object], message: str) -> None:
@@ -101,6 +104,34 @@ def test_a_missing_file_and_an_unknown_recipe_are_two_errors(tmp_path: Path) -> 
 def test_a_file_that_is_not_toml_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"not valid TOML: .*line 1"):
         load_config(write(tmp_path, "batch_size = = 3\n"))
+
+
+def test_an_override_names_an_environment_as_the_run_does(tmp_path: Path) -> None:
+    path = write(tmp_path, 'batch_size = 16\n[[env]]\nid = "pack.games:load"\n')
+    assert load_config(path, ["env.games.weight=2.0"]).env[0].weight == 2.0
+
+
+def test_an_override_into_a_list_of_values_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'env' is no list of tables"):
+        load_config(write(tmp_path, "batch_size = 16\nenv = [3]\n"), ["env.x.weight=2.0"])
+
+
+def test_a_byte_order_mark_is_no_part_of_the_config(tmp_path: Path) -> None:
+    path = write(tmp_path, '\ufeffbatch_size = 16\n[[env]]\nid = "math_rl"\n')
+    assert load_config(path).batch_size == 16
+
+
+def test_a_folder_is_no_config(tmp_path: Path) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(UsageError, match=r"config '.*folder\.toml' is a folder"):
+        load_config(tmp_path / "folder.toml")
+
+
+def test_a_config_of_the_other_command_is_told_so() -> None:
+    with pytest.raises(
+        UsageError, match=r"^multi_env/nano is a config of another command: polygym sft run multi_env/nano$"
+    ):
+        load_config("multi_env/nano")
 
 
 def test_shipped_recipes_have_configs() -> None:

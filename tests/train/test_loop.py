@@ -137,3 +137,33 @@ def test_a_reward_that_is_no_number_stops_the_run_and_keeps_what_was_collected(m
     with pytest.raises(UsageError, match=r"returned .good. \(str\)"):
         loop.run(load_config(config, ["env.e.id=training_toys:bad_reward", "env.e.args={}", "eval.num_examples=0"]))
     assert (tmp_path / "run" / "config.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model=gone/", "does not exist"),
+        ("env.a.id=training_toys:gone", "no function 'gone'"),
+        ("eval.num_examples=5", "more than the 4 held-out tasks of environment 'a'"),
+        ("eval.rollouts_per_example=0", "rollouts_per_example=0"),
+    ],
+)
+def test_a_mistake_leaves_no_folder_behind_so_that_the_mended_config_runs(
+    model: Path, tmp_path: Path, override: str, message: str
+) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
+    with pytest.raises(UsageError, match=message):
+        loop.run(load_config(path, [override]))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_the_users_mistake(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for output in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(UsageError, match="cannot be used as run folder"):
+            loop.run(load_config(toy.write_config(tmp_path / "run.toml", model, output, steps=1)))
+
+
+def test_a_run_prints_nothing_of_its_own(model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    loop.run(load_config(toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)))
+    assert capfd.readouterr() == ("", "")

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 import training_toys as toy
 from polygym.errors import UsageError
@@ -93,3 +99,35 @@ def test_what_cannot_be_learned_from_is_refused(
     with pytest.raises(UsageError) as error:
         sft.run(config(model, tmp_path, *overrides))
     assert message in str(error.value)
+
+
+def test_ctrl_c_ends_a_run_after_its_step_keeps_the_model_and_exits_with_130(model: Path, tmp_path: Path) -> None:
+    config(model, tmp_path)
+    command = [sys.executable, "-m", "polygym", "sft", "run", str(tmp_path / "warm.toml")]
+    process = subprocess.Popen(
+        [*command, "--set", "max_steps=1000000", "--set", "eval.interval=0"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and not metrics.exists():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    try:
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert errors.splitlines()[-2:] == [f"the model so far is in {tmp_path / 'run' / 'model'}", "interrupted"]
+    AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model")
+
+
+def test_a_supervised_run_prints_nothing_of_its_own(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sft.run(config(model, tmp_path, "max_steps=1"))
+    assert capfd.readouterr() == ("", "")

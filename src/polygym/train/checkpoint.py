@@ -26,8 +26,7 @@ def save_checkpoint(path: Path, *, model: Any, tokenizer: Any, optimizer: Any, s
     if aside.exists():
         shutil.rmtree(aside)
     aside.mkdir(parents=True)
-    model.save_pretrained(aside / "model")
-    tokenizer.save_pretrained(aside / "model")
+    save_model(aside / "model", model, tokenizer)
     torch.save(optimizer.state_dict(), aside / "optimizer.pt")
     (aside / "state.json").write_text(json.dumps(state), encoding="utf-8")
     for file in aside.rglob("*"):
@@ -37,6 +36,15 @@ def save_checkpoint(path: Path, *, model: Any, tokenizer: Any, optimizer: Any, s
     if path.exists():
         shutil.rmtree(path)
     aside.rename(path)
+
+
+def save_model(path: Path, model: Any, tokenizer: Any) -> None:
+    """Write what `from_pretrained` reads."""
+    from polygym.policies.fetch import quiet_transformers
+
+    with quiet_transformers():
+        model.save_pretrained(path)
+        tokenizer.save_pretrained(path)
 
 
 def load_state(path: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from polygym.policies.base import Sampling
-from polygym.train.config_file import Section, load, validate
+from polygym.train.config_file import Section, check_run_name, load, validate
 
 
 class SamplingConfig(Section):
@@ -86,9 +86,11 @@ class RunConfig(Section):
     model: str = Field("nano", description="nano, smollm2-135m, a folder, or a Hugging Face id")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="names every random stream of the run")
     max_steps: int = Field(100, ge=1, description="batches of rollouts to train on")
-    batch_size: int | None = Field(None, ge=2, description="rollouts a step; a multiple of rollouts_per_example")
+    batch_size: int | None = Field(
+        None, ge=2, le=10**6, description="rollouts a step; a multiple of rollouts_per_example"
+    )
     groups_per_environment: int | None = Field(
-        None, ge=1, description="instead of batch_size: groups a step, times environments"
+        None, ge=1, le=10**5, description="instead of batch_size: groups a step, times environments"
     )
     rollouts_per_example: int = Field(8, ge=2, description="K, the rollouts of a group; a baseline needs at least 2")
     updates_per_batch: int = Field(1, ge=1, description="optimizer updates on each batch, stratified by environment")
@@ -144,6 +146,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> RunConfig:
+        check_run_name(self.name)
         if (self.batch_size is None) == (self.groups_per_environment is None):
             given = "both" if self.batch_size is not None else "neither"
             raise ValueError(f"give one of batch_size (rollouts a step) and groups_per_environment; {given} was given")
@@ -176,4 +179,6 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     Raises:
         UsageError: with every problem of the file on its own line.
     """
-    return load(RunConfig, source, overrides)
+    from polygym.train.sft_config import SFTConfig
+
+    return load(RunConfig, source, overrides, others={"polygym sft run": SFTConfig})

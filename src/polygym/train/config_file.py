@@ -25,6 +25,25 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False)
 
 
+def default_name(identifier: str) -> str:
+    """The name of an environment that was given none: the last part of its id, without a function's name.
+
+    >>> default_name("my_package.games:load_environment"), default_name("math_rl")
+    ('games', 'math_rl')
+    """
+    return identifier.partition(":")[0].replace("/", ".").rsplit(".", 1)[-1]
+
+
+def check_run_name(name: str) -> None:
+    """Check the name of a run, which names its folder.
+
+    Raises:
+        ValueError: which pydantic tells with the other problems of the config.
+    """
+    if "/" in name or "\\" in name or name in (".", "..") or any(ord(character) < 32 for character in name):
+        raise ValueError(f"name={name!r} is no name of a folder; leave out slashes, or give the folder as output")
+
+
 def recipe_configs() -> list[str]:
     """Names of the shipped configs: `NAME` for a recipe's `config.toml`, `NAME/VARIANT` for its `VARIANT.toml`."""
     names = []
@@ -45,6 +64,8 @@ def find_config(source: str | Path) -> Path:
     """
     path = Path(source)
     if path.suffix == ".toml" or path.is_file():
+        if path.is_dir():
+            raise UsageError(f"config {str(source)!r} is a folder; give the .toml file in it")
         if not path.is_file():
             raise UsageError(f"config file {str(source)!r} does not exist")
         return path
@@ -57,27 +78,44 @@ def find_config(source: str | Path) -> Path:
     return Path(str(resources.files("polygym.recipes").joinpath(recipe, f"{variant or 'config'}.toml")))
 
 
-def load(kind: type[Config], source: str | Path, overrides: Sequence[str] = ()) -> Config:
+def load(
+    kind: type[Config], source: str | Path, overrides: Sequence[str] = (), *, others: Mapping[str, type[Section]]
+) -> Config:
     """Read a config of class `kind`.
 
     Args:
         kind: the class of the whole file, such as `RunConfig`.
         source: a path to a TOML file, or a shipped recipe's name.
         overrides: `key=value` texts; a dot enters a table, and `env.NAME.key` the `[[env]]` of that name.
+        others: classes of configs by the command that takes them; a file that is one of them is told so.
 
     Raises:
         UsageError: with every problem of the file on its own line.
     """
     path = find_config(source)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from error
     for override in overrides:
         _apply(table, override)
     if not table.get("name"):
         table["name"] = path.stem if path == Path(source) else str(source).replace("/", "-")
-    return validate(kind, table, str(source))
+    try:
+        return validate(kind, table, str(source))
+    except UsageError:
+        for command, other in others.items():
+            if _fits(other, table):
+                raise UsageError(f"{source} is a config of another command: {command} {source}") from None
+        raise
+
+
+def _fits(kind: type[Section], table: Mapping[str, Any]) -> bool:
+    try:
+        kind.model_validate(table)
+    except ValidationError:
+        return False
+    return True
 
 
 def validate(kind: type[Config], table: Mapping[str, Any], source: str) -> Config:
@@ -131,7 +169,10 @@ def _apply(table: dict[str, Any], override: str) -> None:
         value = text.strip()
     target: Any = table
     for index, part in enumerate(path[:-1]):
-        target = _entry(target, part, override) if isinstance(target, list) else target.setdefault(part, {})
+        if isinstance(target, list):
+            target = _entry(target, part, override, ".".join(path[:index]))
+        else:
+            target = target.setdefault(part, {})
         if not isinstance(target, (dict, list)):
             raise UsageError(f"override {override!r}: {'.'.join(path[: index + 1])!r} is a value, not a table")
     if isinstance(target, list):
@@ -139,8 +180,10 @@ def _apply(table: dict[str, Any], override: str) -> None:
     target[path[-1]] = value
 
 
-def _entry(entries: list[Any], name: str, override: str) -> Any:
-    names = [str(entry.get("name") or str(entry.get("id", "")).split("/")[-1]) for entry in entries]
+def _entry(entries: list[Any], name: str, override: str, key: str) -> Any:
+    if not all(isinstance(entry, dict) for entry in entries):
+        raise UsageError(f"override {override!r}: {key!r} is no list of tables")
+    names = [str(entry.get("name") or default_name(str(entry.get("id", "")))) for entry in entries]
     if name not in names:
         raise UsageError(f"override {override!r}: no entry is named {name!r}; {nearest(name, names)}")
     return entries[names.index(name)]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from polygym.collect.evaluate import evaluate_async
 from polygym.collect.results import Comparison, Results, paired_difference, read_results
+from polygym.collect.sample import sample_tasks
 from polygym.environments import EnvGroup, Environment
 from polygym.errors import UsageError
 from polygym.policies.base import Policy
@@ -31,7 +32,8 @@ class HeldOut:
         progress: who is told how it goes.
 
     Raises:
-        UsageError: when an environment that is only evaluated has the name of one that is trained on.
+        UsageError: when an environment that is only evaluated has the name of one that is trained on, or when more
+            tasks are wanted than an environment holds out.
     """
 
     def __init__(
@@ -49,6 +51,8 @@ class HeldOut:
         self.sampling = config.sampling.to_sampling()
         if config.eval.env:
             self.environment = _joined(environment, build_environment(config.eval.env))
+        if config.eval.num_examples:
+            sample_tasks(self.environment, num_examples=config.eval.num_examples, seed=config.seed)
 
     def has(self, step: int) -> bool:
         """Whether the evaluation after `step` steps is done already, or none is wanted."""

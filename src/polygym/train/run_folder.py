@@ -34,24 +34,36 @@ class RunFolder:
 
     @classmethod
     def create(cls, config: RunConfig | SFTConfig) -> RunFolder:
-        """A new folder: `config.output`, or `runs/NAME` with the next free number.
+        """A new folder: `config.output`, or `runs/NAME` with the next free number; it is made by `make`.
 
         Raises:
-            UsageError: when `config.output` is given and already holds a run.
+            UsageError: when `config.output` is given and already holds a run, or is no folder.
         """
         if config.output:
             path = Path(config.output)
-            if path.exists() and any(path.iterdir()):
+            if path.is_dir() and any(path.iterdir()):
                 raise UsageError(
                     f"run folder {str(path)!r} is not empty; continue it with --resume, or give another output"
                 )
         else:
             numbers = [number for number, _ in _numbered(config.name)]
             path = RUNS / (config.name if not numbers else f"{config.name}-{max(numbers) + 1}")
-        folder = cls(path)
-        for part in (folder.rollouts, folder.evals, folder.checkpoints):
-            part.mkdir(parents=True, exist_ok=True)
-        return folder
+        return cls(path)
+
+    def make(self) -> None:
+        """Make the folder and its parts, where they are not there yet.
+
+        Raises:
+            UsageError: when it cannot be made, or not be written to.
+        """
+        try:
+            for part in (self.rollouts, self.evals, self.checkpoints):
+                part.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"{str(self.path)!r} cannot be used as run folder: {error.strerror}; "
+                "give a folder that you may write to as output"
+            ) from error
 
     @classmethod
     def newest(cls, config: RunConfig) -> RunFolder:

@@ -16,6 +16,7 @@ from polygym.environments import EnvGroup, Environment, load_environment
 from polygym.errors import UsageError
 from polygym.policies.base import Sampling
 from polygym.train.config import EnvConfig, EnvEntry, RunConfig
+from polygym.train.config_file import default_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +34,18 @@ class RouteSettings:
 def build_environment(entries: Sequence[EnvEntry]) -> Environment:
     """The environments of `[[env]]` entries as one; a single entry that is a group is that group, with its own
     names."""
+    names = [entry.name or default_name(entry.id) for entry in entries]
+    for place, name in enumerate(names):
+        if (first := names.index(name)) < place:
+            raise UsageError(
+                f"two environments are named {name!r} ([[env]] {first + 1} and {place + 1}); names must be unique: "
+                f'give one of them another, such as name = "{name}_2"'
+            )
     environments = [load_environment(entry.id, **entry.args) for entry in entries]
     if len(environments) == 1 and isinstance(environments[0], EnvGroup):
         return environments[0]
-    names = [entry.name or default_name(entry.id) for entry in entries]
     weights = [entry.weight if isinstance(entry, EnvConfig) else 1.0 for entry in entries]
     return EnvGroup(environments, env_names=names, weights=weights)
-
-
-def default_name(identifier: str) -> str:
-    """The name of an environment that was given none: the last part of its id, without a function's name.
-
-    >>> default_name("my_package.games:load_environment"), default_name("math_rl")
-    ('games', 'math_rl')
-    """
-    return identifier.partition(":")[0].replace("/", ".").rsplit(".", 1)[-1]
 
 
 def route_settings(environment: Environment, config: RunConfig) -> dict[str, RouteSettings]:

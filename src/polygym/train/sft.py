@@ -18,6 +18,7 @@ from polygym.errors import UsageError
 from polygym.messages import as_messages
 from polygym.mixture.cursor import TaskCursor
 from polygym.rows import append
+from polygym.train.checkpoint import save_model
 from polygym.train.optimizer import parameter_groups
 from polygym.train.progress import TrainProgress
 from polygym.train.run_folder import RunFolder
@@ -31,6 +32,8 @@ ENOUGH = 4  # an environment that has reached its target gets its batch over thi
 
 def run(config: SFTConfig, *, progress: TrainProgress | None = None) -> Summary:
     """Train on the demonstrations of the environments of `config`; the model lies in the run folder's `model/`.
+
+    Ctrl-C ends with the model of the last whole step saved there, then KeyboardInterrupt.
 
     Raises:
         UsageError: for a config that cannot run, or an environment that demonstrates nothing.
@@ -112,24 +115,34 @@ class SupervisedTrainer:
         )
         self.optimizers = _make_optimizers(model, config)
         self.folder = RunFolder.create(config)
-        self.folder.save_config(config)
 
     async def train(self) -> Summary:
         """Train until every target is reached or the steps are done, then save and evaluate."""
         started = time.perf_counter()
         done = 0
-        while done < self.config.max_steps and not self._finished():
-            metrics = self._step(done)
-            done += 1
-            interval = self.config.eval.interval
-            if interval and done % interval == 0:
-                metrics |= self._judge(await self._evaluate(done), done)
-            append(self.folder.metrics, {"step": done, **metrics})
-            self.progress.step(done, self.config.max_steps, metrics)
-        self.policy.model.save_pretrained(self.folder.path / "model")
-        self.tokenizer.save_pretrained(self.folder.path / "model")
+        try:
+            while done < self.config.max_steps and not self._finished():
+                metrics = self._step(done)
+                if done == 0:  # only now: a demonstration that cannot be learned from leaves no folder behind
+                    self.folder.make()
+                    self.folder.save_config(self.config)
+                done += 1
+                interval = self.config.eval.interval
+                if interval and done % interval == 0:
+                    metrics |= self._judge(await self._evaluate(done), done)
+                append(self.folder.metrics, {"step": done, **metrics})
+                self.progress.step(done, self.config.max_steps, metrics)
+                await asyncio.sleep(0)  # Ctrl-C reaches a coroutine only where it waits
+        except asyncio.CancelledError:
+            self._save()
+            self.progress.message(f"the model so far is in {self.folder.path / 'model'}")
+            raise
+        self._save()
         results = await self._evaluate(done)
         return Summary(str(self.folder.path), done, time.perf_counter() - started, results=results)
+
+    def _save(self) -> None:
+        save_model(self.folder.path / "model", self.policy.model, self.tokenizer)
 
     def _step(self, number: int) -> dict[str, float]:
         """One update on the weighted mean over environments of each one's token mean: answers differ in length."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from polygym.train.config import EnvEntry, EvalConfig, LearningRateFactors, SamplingConfig
-from polygym.train.config_file import Section, load
+from polygym.train.config import EnvEntry, EvalConfig, LearningRateFactors, RunConfig, SamplingConfig
+from polygym.train.config_file import Section, check_run_name, load
 
 
 class SFTEnvConfig(EnvEntry):
@@ -60,6 +60,11 @@ class SFTConfig(Section):
     sampling: SamplingConfig = SamplingConfig()
     eval: EvalConfig = EvalConfig()
 
+    @model_validator(mode="after")
+    def _check(self) -> SFTConfig:
+        check_run_name(self.name)
+        return self
+
 
 def load_config(source: str | Path, overrides: Sequence[str] = ()) -> SFTConfig:
     """The config of a supervised run, from a path or a shipped recipe's name, with `key=value` overrides applied.
@@ -67,4 +72,4 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> SFTConfig:
     Raises:
         UsageError: with every problem of the file on its own line.
     """
-    return load(SFTConfig, source, overrides)
+    return load(SFTConfig, source, overrides, others={"polygym rl run": RunConfig})
