@@ -9,6 +9,7 @@ import pytest
 from polygym.errors import UsageError
 from polygym.train.config import RunConfig, load_config
 from polygym.train.config_file import recipe_configs, validate
+from polygym.train.setup import build_environment
 
 MINIMAL = {"batch_size": 64, "env": [{"id": "math_rl"}]}
 
@@ -136,3 +137,9 @@ def test_a_config_of_the_other_command_is_told_so() -> None:
 
 def test_shipped_recipes_have_configs() -> None:
     assert {"multi_env", "math_rl", "tool_use", "word_game"} <= set(recipe_configs())
+
+
+def test_two_environments_of_one_name_are_refused_before_they_are_loaded() -> None:
+    config = validate(RunConfig, MINIMAL | {"env": [{"id": "gone:a"}, {"id": "x:b", "name": "gone"}]}, "mine.toml")
+    with pytest.raises(UsageError, match=r"two environments are named 'gone' \(\[\[env\]\] 1 and 2\).*name = .gone_2."):
+        build_environment(config.env)

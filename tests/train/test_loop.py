@@ -61,15 +61,21 @@ def test_a_run_learns_both_environments_and_reports_each(model: Path, tmp_path: 
     AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "checkpoints" / "step_30" / "model")
 
 
-def test_a_resumed_run_repeats_an_undisturbed_one_to_the_last_digit(model: Path, tmp_path: Path) -> None:
-    whole = load_config(toy.write_config(tmp_path / "whole.toml", model, tmp_path / "whole", steps=4))
-    loop.run(whole)
+@pytest.mark.parametrize(
+    "settings",
+    [[], ["kl_coef=0.5"], ["lora_rank=2", "kl_coef=0.5", "updates_per_batch=2", "lora_dropout=0.2"]],
+    ids=["plain", "kl", "lora"],
+)
+def test_a_resumed_run_repeats_an_undisturbed_one_to_the_last_digit(
+    model: Path, tmp_path: Path, settings: list[str]
+) -> None:
+    loop.run(load_config(toy.write_config(tmp_path / "whole.toml", model, tmp_path / "whole", steps=4), settings))
     cut = toy.write_config(tmp_path / "cut.toml", model, tmp_path / "cut", steps=4)
-    loop.run(load_config(cut, ["max_steps=3"]))
+    loop.run(load_config(cut, [*settings, "max_steps=3"]))
     for step in ("step_3", "step_3.json"):  # as if it had been killed after its checkpoint of step 2
         for path in (tmp_path / "cut").rglob(step):
             subprocess.run(["rm", "-r", str(path)], check=True)
-    loop.run(load_config(cut), resume=True)
+    loop.run(load_config(cut, settings), resume=True)
     assert without_times(metrics(tmp_path / "cut")) == without_times(metrics(tmp_path / "whole"))
     assert rollouts(tmp_path / "cut") == rollouts(tmp_path / "whole")
 

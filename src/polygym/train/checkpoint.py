@@ -10,32 +10,43 @@ import json
 import os
 import shutil
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
-from polygym.errors import UsageError
+from polygym.errors import PolygymError, UsageError
 
 
 def save_checkpoint(path: Path, *, model: Any, tokenizer: Any, optimizer: Any, state: dict[str, Any]) -> None:
     """Write a checkpoint to `path`; an existing one is replaced only by a whole new one.
 
     `state` is plain JSON: floats come back to the last digit.
+
+    Raises:
+        PolygymError: when it cannot be written, because the disk is full, say; the checkpoints before it stay.
     """
     import torch
+    from safetensors import SafetensorError
 
     aside = path.with_name(f".{path.name}.tmp")
-    if aside.exists():
-        shutil.rmtree(aside)
-    aside.mkdir(parents=True)
-    save_model(aside / "model", model, tokenizer)
-    torch.save(optimizer.state_dict(), aside / "optimizer.pt")
-    (aside / "state.json").write_text(json.dumps(state), encoding="utf-8")
-    for file in aside.rglob("*"):
-        if file.is_file():
-            with file.open("rb") as stream:
-                os.fsync(stream.fileno())
-    if path.exists():
-        shutil.rmtree(path)
-    aside.rename(path)
+    try:
+        if aside.exists():
+            shutil.rmtree(aside)
+        aside.mkdir(parents=True)
+        save_model(aside / "model", model, tokenizer)
+        torch.save(optimizer.state_dict(), aside / "optimizer.pt")
+        (aside / "state.json").write_text(json.dumps(state), encoding="utf-8")
+        for file in aside.rglob("*"):
+            if file.is_file():
+                with file.open("rb") as stream:
+                    os.fsync(stream.fileno())
+        if path.exists():
+            shutil.rmtree(path)
+        aside.rename(path)
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have words of their own for it
+        reason = str(error).partition("\n")[0]
+        raise PolygymError(
+            f"checkpoint {path} could not be written: {reason}; make room on the disk, then go on with --resume"
+        ) from error
 
 
 def save_model(path: Path, model: Any, tokenizer: Any) -> None:
@@ -56,14 +67,24 @@ def load_state(path: Path) -> dict[str, Any]:
     try:
         state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(
-            f"checkpoint {path} cannot be read: {error}; remove that folder to resume from an older one"
-        ) from error
+        raise _unreadable(path, error) from error
     return state
 
 
 def load_optimizer(path: Path, optimizer: Any) -> None:
-    """Give `optimizer` the moving averages of a checkpoint."""
+    """Give `optimizer` the moving averages of a checkpoint.
+
+    Raises:
+        UsageError: when the file cannot be read, or belongs to other parameters.
+    """
     import torch
 
-    optimizer.load_state_dict(torch.load(path / "optimizer.pt", weights_only=True, map_location="cpu"))
+    try:
+        optimizer.load_state_dict(torch.load(path / "optimizer.pt", weights_only=True, map_location="cpu"))
+    except (OSError, RuntimeError, ValueError, UnpicklingError, EOFError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> UsageError:
+    reason = str(error).partition("\n")[0].partition(". ")[0]
+    return UsageError(f"checkpoint {path} cannot be read: {reason}; remove that folder to resume from an older one")

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from polygym.errors import UsageError
+from polygym.seeds import derive_seed
 from polygym.train.batch import TrainSample
 from polygym.train.config import RunConfig
 from polygym.train.forward import Packed, Row, has_plain_head, micro_batches, pack, plan_rows, trained_logits
@@ -31,12 +32,13 @@ class Learner:
     Args:
         model: a causal language model of transformers, or a peft model around one.
         config: the run's configuration.
+        reference: the starting policy, where `model` is no longer at the start; None copies `model`.
 
     Raises:
         UsageError: for a model whose logits are more than its head applied to hidden states.
     """
 
-    def __init__(self, model: Any, config: RunConfig) -> None:
+    def __init__(self, model: Any, config: RunConfig, reference: Any = None) -> None:
         if not has_plain_head(model):
             raise UsageError(
                 f"model {config.model!r} caps or scales its logits, which training does not do; choose another model"
@@ -47,7 +49,7 @@ class Learner:
         self._adapters = hasattr(model, "disable_adapter")
         self._reference = None
         if config.kl_coef and not self._adapters:
-            self._reference = deepcopy(model).requires_grad_(False).eval()
+            self._reference = (reference or deepcopy(model)).requires_grad_(False).eval()
 
     def update(self, samples: Sequence[TrainSample], step: int) -> dict[str, float]:
         """Learn from the samples of step 0, 1, ...; returns metrics, those of an environment under `<env>/`.
@@ -58,6 +60,7 @@ class Learner:
         """
         rate = learning_rate_at(step, self.config)
         set_learning_rate(self.optimizer, rate)
+        torch.manual_seed(derive_seed(self.config.seed, "update", step))  # of dropout: a resumed run drops the same
         useful = [sample for sample in samples if sample.advantage != 0 or self.config.kl_coef]
         parts = stratify(useful, self.config.updates_per_batch)
         sums: defaultdict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))

@@ -35,6 +35,7 @@ from polygym.train.scale import RewardScale
 from polygym.train.setup import (
     build_environment,
     groups_per_step,
+    load_reference,
     load_trainable,
     loss_weights,
     resolve_device,
@@ -105,7 +106,7 @@ class Trainer:
         self.policy = LocalPolicy(
             model, tokenizer, name=config.model, device=self.config.device, max_context=config.max_seq_len
         )
-        self.learner = Learner(model, self.config)
+        self.learner = Learner(model, self.config, load_reference(self.config) if saved else None)
         self.tokenizer = tokenizer
         self.collector = Collector(
             self.policy,

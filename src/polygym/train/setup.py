@@ -7,6 +7,7 @@ environments and their routes exist.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from polygym.environments import EnvGroup, Environment, load_environment
 from polygym.errors import UsageError
 from polygym.policies.base import Sampling
+from polygym.seeds import derive_seed
 from polygym.train.config import EnvConfig, EnvEntry, RunConfig
 from polygym.train.config_file import default_name
 
@@ -131,11 +133,20 @@ def load_trainable(config: RunConfig, checkpoint: Path | None) -> tuple[Any, Any
     return model, tokenizer
 
 
+def load_reference(config: RunConfig) -> Any:
+    """The policy that the run began with, for the KL of a run that goes on; None where the KL needs no copy of it."""
+    from polygym.policies.load import load_model_and_tokenizer
+
+    if not config.kl_coef or config.lora_rank:
+        return None
+    return load_model_and_tokenizer(config.model, resolve_device(config.device), config.dtype)[0]
+
+
 def _with_adapters(model: Any, config: RunConfig, checkpoint: Path | None) -> Any:
+    """The model with new adapters, or with those of a checkpoint; in evaluation mode, their dropout too."""
+    import torch
     from peft import LoraConfig, PeftModel, get_peft_model
 
-    if checkpoint is not None:
-        return PeftModel.from_pretrained(model, str(checkpoint), is_trainable=True)
     lora = LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha,
@@ -143,4 +154,9 @@ def _with_adapters(model: Any, config: RunConfig, checkpoint: Path | None) -> An
         target_modules=list(config.lora_target_modules) or "all-linear",
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, lora)
+    with warnings.catch_warnings(), torch.random.fork_rng():
+        warnings.simplefilter("ignore", FutureWarning)  # between peft and transformers; no user can act on it
+        if checkpoint is not None:
+            return PeftModel.from_pretrained(model, str(checkpoint), is_trainable=True).eval()
+        torch.manual_seed(derive_seed(config.seed, "adapters"))
+        return get_peft_model(model, lora).eval()
