@@ -162,6 +162,7 @@ def test_the_policy_says_how_many_episodes_it_takes_unless_told() -> None:
         ({"concurrency": 0}, "concurrency=0"),
         ({"timeout": 0.0}, "timeout=0"),
         ({"max_turns": 0}, "max_turns=0"),
+        ({"sampling": 0.7}, "sampling must be a Sampling, got 0.7"),
         ({"model": 3}, "model must be a name or a Policy"),
     ],
 )

@@ -171,7 +171,7 @@ def test_worked_examples_stand_between_the_system_prompt_and_the_task() -> None:
     ]
 
 
-@pytest.mark.parametrize("few_shot", ["a?", {"a?": "A"}, [("a?",)], [("a?", 1)], ["ab"], [3]])
+@pytest.mark.parametrize("few_shot", ["a?", {"a?": "A"}, [("a?",)], [("a?", 1)], ["ab"], [3], 3])
 def test_bad_examples_are_refused(few_shot: Any) -> None:
     with pytest.raises(UsageError, match=r"few_shot|message"):
         single(few_shot=few_shot)

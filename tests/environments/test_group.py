@@ -78,6 +78,8 @@ def test_a_weight_of_0_switches_an_environment_off() -> None:
         ({"weights": ["1", 1]}, "weight '1'"),
         ({"weights": [1]}, "1 weights were given for 2 environments"),
         ({"wieghts": [1, 1]}, "EnvGroup has no argument 'wieghts'; did you mean 'weights'"),
+        ({"envs": None}, "envs=None must be a list"),
+        ({"env_names": "ab"}, "env_names='ab' must be a list"),
         ({"envs": ["math_rl"]}, r"envs\[0\] is a str, not an Environment"),
     ],
 )

@@ -129,6 +129,9 @@ def test_functions_that_cannot_be_described_are_refused(function: Any, message: 
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
+    for tools in (None, google):
+        with pytest.raises(UsageError, match="must be a list of functions"):
+            tools_by_name(tools)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="two tools are called 'google'"):
         tools_by_name([google, google])
 

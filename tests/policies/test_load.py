@@ -117,3 +117,10 @@ def test_a_hub_that_cannot_be_reached_is_told_at_once_and_in_one_line(tmp_path: 
     assert time.monotonic() - started < 30
     assert done.stderr == ""
     assert done.stdout.startswith("model 'no/such' could not be read from no/such: ")
+
+
+@pytest.mark.parametrize("url", ["https://user:pass-word@host/v1", "http://host:port/v1", "http://host:99999/v1"])
+def test_an_address_that_cannot_be_used_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(UsageError, match="base_url=") as caught:
+        load_policy(url)
+    assert "pass-word" not in str(caught.value)

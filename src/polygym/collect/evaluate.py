@@ -122,6 +122,8 @@ async def evaluate_async(
     max_turns_E = own_turns_E | _by_environment("max_turns", max_turns, leaves)
     timeout_E = dict.fromkeys(leaves, DEFAULT_TIMEOUT_SECONDS) | _by_environment("timeout", timeout, leaves)
     for route in leaves:
+        if not isinstance(sampling_E[route], Sampling):
+            raise UsageError(f"sampling must be a Sampling, got {sampling_E[route]!r:.80}: Sampling(temperature=0.7)")
         check_max_turns(max_turns_E[route])
         check_timeout(timeout_E[route])
     groups_E = {

@@ -146,7 +146,7 @@ def read_few_shot(examples: Iterable[Any] | None) -> list[Message]:
         UsageError: for anything else.
     """
     messages: list[Message] = []
-    if isinstance(examples, (str, Mapping, Message)):
+    if isinstance(examples, (str, Mapping, Message)) or not isinstance(examples or (), Iterable):
         raise UsageError("few_shot must be a list of (question, answer) pairs or of messages")
     for example in examples or ():
         if isinstance(example, (Message, Mapping)):

@@ -41,6 +41,9 @@ class EnvGroup(Environment):
         **unknown: Any,
     ) -> None:
         refuse_unknown(type(self), unknown)
+        for argument, value in (("envs", envs), ("env_names", env_names or [])):
+            if not isinstance(value, (list, tuple)):
+                raise UsageError(f"{argument}={value!r:.80} must be a list, with an entry for each environment")
         envs = list(envs)
         for position, env in enumerate(envs):
             if not isinstance(env, Environment):

@@ -12,7 +12,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +99,8 @@ def tools_by_name(functions: Sequence[Callable[..., Any]]) -> dict[str, Tool]:
     Raises:
         UsageError: when two have one name, or one cannot be described.
     """
+    if not isinstance(functions, Iterable):
+        raise UsageError(f"tools={functions!r:.80} must be a list of functions")
     tools: dict[str, Tool] = {}
     for function in functions:
         tool = tool_from_function(function)

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import urllib.request
+from http.client import HTTPException
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,7 @@ def _first_model(url: str) -> str:
     try:
         with urllib.request.urlopen(request, timeout=MODELS_SECONDS) as answer:
             return str(json.load(answer)["data"][0]["id"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, HTTPException, ValueError, LookupError, TypeError):
         return "default"
 
 
