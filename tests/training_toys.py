@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,20 @@ def bad_reward() -> SingleTurnEnv:
         return "good"
 
     return SingleTurnEnv([{"question": word} for word in "abcdefgh"], rubric=Rubric([graded]))
+
+
+def broken(kind: str) -> SingleTurnEnv:
+    """An environment none of whose rollouts can be scored."""
+
+    def graded(completion: str) -> Any:
+        if kind == "raises":
+            raise RuntimeError("no judge")
+        return {"none": None, "nan": math.nan}.get(kind, 1.0)
+
+    class Broken(SingleTurnEnv):
+        def setup_state(self, state: Any) -> None:
+            if kind == "setup":
+                raise ValueError("no database")
+
+    words = [f"{word} {'b ' * 100 if kind == 'context' else ''}?" for word in "abcdefgh"]
+    return Broken([{"question": word} for word in words], rubric=Rubric([graded]))

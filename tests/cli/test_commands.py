@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 POLYGYM = [str(Path(sys.executable).parent / "polygym")]
-ENVIRONMENT = '''
+ENVIRONMENT = """
 import asyncio
 import polygym as pg
 
@@ -34,7 +34,7 @@ def exact(completion, answer):
 
 def load(name="echo"):
     return Echo(ROWS, rubric=pg.Rubric([exact]), name=name, held_out=0.5)
-'''
+"""
 
 
 @pytest.fixture
@@ -75,9 +75,7 @@ def test_a_demonstration_that_does_not_earn_its_reward_fails_the_check(folder):
 
 
 def test_an_evaluation_prints_a_table_and_writes_three_files(folder):
-    done = polygym(
-        folder, "eval", "run", "echo_env:load", "--model", "oracle", "-n", "3", "-r", "2", "-o", "out/echo"
-    )
+    done = polygym(folder, "eval", "run", "echo_env:load", "--model", "oracle", "-n", "3", "-r", "2", "-o", "out/echo")
     assert done.returncode == 0, done.stderr
     assert "echo" in done.stdout
     assert "1.000" in done.stdout
@@ -118,12 +116,15 @@ def test_an_interrupted_evaluation_keeps_what_it_had_and_exits_with_130(folder):
         (["eval", "run", "wrod_game"], "did you mean 'word_game'?"),
         (["rl", "run", "typo.toml"], "unknown key 'learning_rat'; did you mean 'learning_rate'?"),
         (["plan", "weights.toml"], "weight"),
+        (["rl", "run", "many.toml", "--dry-run"], "the maximum is 10"),
     ],
 )
 def test_a_mistake_is_told_with_its_fix(arguments, said, folder):
     (folder / "typo.toml").write_text('batch_size = 8\nlearning_rat = 1e-5\n[[env]]\nid = "word_game"\n', "utf-8")
     zero = '[[env]]\nid = "word_game"\nweight = 0\n[[env]]\nid = "tool_use"\nweight = 0\n'
     (folder / "weights.toml").write_text("batch_size = 8\n" + zero, "utf-8")
+    many = 'batch_size = 8\n[eval]\nnum_examples = 11\n[[env]]\nid = "echo_env:load"\n'
+    (folder / "many.toml").write_text(many, "utf-8")
     done = polygym(folder, *arguments)
     assert done.returncode == 2
     assert said in done.stderr

@@ -15,7 +15,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 import training_toys as toy
-from polygym.errors import UsageError
+from polygym.errors import PolicyError, UsageError
 from polygym.train import loop
 from polygym.train.config import load_config
 
@@ -173,3 +173,40 @@ def test_a_folder_that_cannot_be_made_is_the_users_mistake(model: Path, tmp_path
 def test_a_run_prints_nothing_of_its_own(model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     loop.run(load_config(toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)))
     assert capfd.readouterr() == ("", "")
+
+
+BROKEN = [
+    ("raises", "reward function 'graded' raised RuntimeError: no judge"),
+    ("none", "reward function 'graded' returned None"),
+    ("nan", "reward function 'graded' returned nan"),
+    ("setup", "setup_state raised ValueError: no database"),
+    ("context", "the prompt does not fit the policy's context"),
+]
+
+
+@pytest.mark.parametrize(("kind", "cause"), BROKEN)
+def test_an_environment_that_cannot_be_scored_stops_no_other_and_its_rollouts_are_kept(
+    model: Path, tmp_path: Path, kind: str, cause: str
+) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
+    broken = ["env.e.id=training_toys:broken", f"env.e.args={{kind = '{kind}'}}", "eval.num_examples=1"]
+    loop.run(load_config(path, [*broken, "max_seq_len=64"]))
+    played = rollouts(tmp_path / "run")
+    assert [row["reward"] is None for row in played] == [row["environment"] == "e" for row in played]
+    # both groups of "e" were played twice before they were given up
+    assert [sum(row["environment"] == name for row in played) for name in ("a", "e")] == [8, 16]
+    assert all(cause in row["cause"]["message"] for row in played if row["environment"] == "e")
+    line = metrics(tmp_path / "run")[-1]
+    assert (line["a/unscored"], line["e/rollouts"]) == (0.0, 0.0)
+    assert "e/mean_reward" not in line
+    assert f"e: group 1/2 was dropped: e: {cause}" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_step_without_any_score_ends_the_run_with_the_cause_and_keeps_what_was_played(
+    model: Path, tmp_path: Path
+) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
+    both = [f"env.{name}.{key}" for name in "ae" for key in ("id=training_toys:broken", "args={kind = 'none'}")]
+    with pytest.raises(PolicyError, match=r"step 1: no group could be scored: .* returned None"):
+        loop.run(load_config(path, [*both, "eval.num_examples=0"]))
+    assert len(rollouts(tmp_path / "run")) == 32

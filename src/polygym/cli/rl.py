@@ -41,7 +41,10 @@ def run(
     loaded = load_config(config, settings or [])
     if dry_run:
         from polygym.cli.plan import make_plan
+        from polygym.train.evaluation import held_out_environment
+        from polygym.train.setup import build_environment
 
+        held_out_environment(build_environment(loaded.env), loaded)
         _print(make_plan(loaded), as_json)
         return
     from polygym.cli.tracker import TensorBoardTracker

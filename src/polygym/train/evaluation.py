@@ -32,8 +32,7 @@ class HeldOut:
         progress: who is told how it goes.
 
     Raises:
-        UsageError: when an environment that is only evaluated has the name of one that is trained on, or when more
-            tasks are wanted than an environment holds out.
+        UsageError: as `held_out_environment`.
     """
 
     def __init__(
@@ -46,13 +45,9 @@ class HeldOut:
         progress: TrainProgress,
     ) -> None:
         self.settings, self.policy, self.config, self.folder, self.progress = settings, policy, config, folder, progress
-        self.environment = environment
+        self.environment = held_out_environment(environment, config)
         self.shares = environment.shares()
         self.sampling = config.sampling.to_sampling()
-        if config.eval.env:
-            self.environment = _joined(environment, build_environment(config.eval.env))
-        if config.eval.num_examples:
-            sample_tasks(self.environment, num_examples=config.eval.num_examples, seed=config.seed)
 
     def has(self, step: int) -> bool:
         """Whether the evaluation after `step` steps is done already, or none is wanted."""
@@ -93,6 +88,20 @@ class HeldOut:
 
     def _file(self, step: int) -> Path:
         return self.folder.evals / f"step_{step}.json"
+
+
+def held_out_environment(environment: Environment, config: RunConfig) -> Environment:
+    """What a run evaluates: what it trains on, and the environments that are only evaluated.
+
+    Raises:
+        UsageError: when one that is only evaluated has the name of one that is trained on, or when more tasks are
+            wanted than an environment holds out.
+    """
+    if config.eval.env:
+        environment = _joined(environment, build_environment(config.eval.env))
+    if config.eval.num_examples:
+        sample_tasks(environment, num_examples=config.eval.num_examples, seed=config.seed)
+    return environment
 
 
 def _joined(trained: Environment, evaluated: Environment) -> Environment:
