@@ -19,7 +19,7 @@ from polygym.environments import EnvGroup
 from polygym.environments import load_environment as load_recipe
 from polygym.errors import UsageError
 
-MATH_ARGS: Mapping[str, Any] = {"operations": "+-"}
+MATH_ARGS: Mapping[str, Any] = {"operations": "+-", "addend_range": (1, 99)}
 WORD_ARGS: Mapping[str, Any] = {"openings": 2}
 """What `math` and `word` are here, unless told otherwise: within reach of a small policy, yet far from mastered."""
 
