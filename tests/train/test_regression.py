@@ -23,6 +23,14 @@ def test_a_fall_within_the_interval_is_none() -> None:
     assert watch.observe(evaluation(math=0.56)) == []
 
 
+def test_few_tasks_that_all_fail_prove_nothing() -> None:
+    watch = Regressions()
+    watch.observe({"word": {"mean_reward": 0.1, "interval": (0.0, 0.5)}})
+    assert watch.observe({"word": {"mean_reward": 0.0, "interval": (0.0, 0.0)}}) == []
+    assert watch.observe({"word": {"mean_reward": 0.4, "interval": (0.35, 0.45)}}) == []
+    assert len(watch.observe({"word": {"mean_reward": 0.3, "interval": (0.25, 0.35)}})) == 1
+
+
 def test_the_best_is_kept_over_evaluations_and_over_a_resume() -> None:
     watch = Regressions()
     for mean in (0.6, 0.57, 0.56):
