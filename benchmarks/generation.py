@@ -25,13 +25,13 @@ from typing import Any
 
 import torch
 
-from polygym.collect.table import plain_table
 from polygym.policies.base import Sampling
 from polygym.policies.chunk import Generation
 from polygym.policies.fetch import WHEELS, is_fetched
 from polygym.policies.load import load_policy
 from polygym.policies.local import LocalPolicy
 from polygym.recipes import math_rl, multi_env
+from polygym.tables import plain_table
 
 MODELS = ("nano", "smollm2-135m")
 SAMPLES = 8

@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 from polygym.collect.evaluate import evaluate_async
-from polygym.collect.table import plain_table
 from polygym.environments import Environment
 from polygym.messages import Message, ToolCall
 from polygym.policies.base import Policy, Request
@@ -41,6 +40,7 @@ from polygym.recipes.tool_use.tool_use import SYSTEM_PROMPT as TOOLS
 from polygym.recipes.word_game.word_game import SYSTEM_PROMPT as WORD
 from polygym.rewards.math import equivalent
 from polygym.rollout import Turn, Usage
+from polygym.tables import plain_table
 
 IN_PROCESS_LIMIT_MS = 0.5
 HTTP_LIMIT_MS = 2.5
