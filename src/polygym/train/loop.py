@@ -118,7 +118,8 @@ class Trainer:
         self.scales = {name: RewardScale(name, config.reward_scale_decay) for name in self.settings}
         self.regressions = Regressions()
         self.held_out = HeldOut(self.environment, self.settings, self.policy, self.config, self.folder, progress)
-        self.folder.make()  # only now: a mistake in the config leaves nothing behind
+        if not folder:
+            self.folder.make(config)  # only now: a mistake in the config leaves nothing behind
         self.done = 0
         self.whole = True  # False while weights are being updated: what is half-updated is never saved
         self.unsaved: list[Rollout] = []

@@ -24,6 +24,9 @@ class RunFolder:
     """`config.toml`, `metrics.jsonl`, `rollouts/`, `eval/`, `checkpoints/step_N/`, `log.txt` of one run."""
 
     def __init__(self, path: Path) -> None:
+        self._lie_at(path)
+
+    def _lie_at(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.toml"
         self.metrics = path / "metrics.jsonl"
@@ -37,28 +40,31 @@ class RunFolder:
         """A new folder: `config.output`, or `runs/NAME` with the next free number; it is made by `make`.
 
         Raises:
-            UsageError: when `config.output` is given and already holds a run, or is no folder.
+            UsageError: when `config.output` is given and already holds a run.
         """
-        if config.output:
-            path = Path(config.output)
-            if path.is_dir() and any(path.iterdir()):
-                raise UsageError(
-                    f"run folder {str(path)!r} is not empty; continue it with --resume, or give another output"
-                )
-        else:
-            numbers = [number for number, _ in _numbered(config.name)]
-            path = RUNS / (config.name if not numbers else f"{config.name}-{max(numbers) + 1}")
+        path = Path(config.output) if config.output else _free(config.name)
+        if path.is_dir() and any(path.iterdir()):
+            raise _in_use(path)
         return cls(path)
 
-    def make(self) -> None:
-        """Make the folder and its parts, where they are not there yet.
+    def make(self, config: RunConfig | SFTConfig) -> None:
+        """Make the folder and its parts. When another run was faster, `runs/NAME` gets the next number.
 
         Raises:
-            UsageError: when it cannot be made, or not be written to.
+            UsageError: when it cannot be made, or not be written to, or `config.output` has come to hold a run.
         """
         try:
-            for part in (self.rollouts, self.evals, self.checkpoints):
-                part.mkdir(parents=True, exist_ok=True)
+            while True:
+                self.path.mkdir(parents=True, exist_ok=True)
+                try:
+                    self.rollouts.mkdir()  # of several that try, one succeeds
+                    break
+                except FileExistsError:
+                    if config.output:
+                        raise _in_use(self.path) from None
+                    self._lie_at(_free(config.name))
+            self.evals.mkdir()
+            self.checkpoints.mkdir()
         except OSError as error:
             raise UsageError(
                 f"{str(self.path)!r} cannot be used as run folder: {error.strerror}; "
@@ -112,6 +118,16 @@ class RunFolder:
         if self.metrics.exists():
             rows = [row for row in scan_lines(self.metrics) if row["step"] <= steps]
             write_aside(self.metrics, b"".join(dump_row(row) for row in rows))
+
+
+def _in_use(path: Path) -> UsageError:
+    return UsageError(f"run folder {str(path)!r} is not empty; continue it with --resume, or give another output")
+
+
+def _free(name: str) -> Path:
+    """`runs/NAME` with the next free number."""
+    numbers = [number for number, _ in _numbered(name)]
+    return RUNS / (name if not numbers else f"{name}-{max(numbers) + 1}")
 
 
 def _numbered(name: str) -> list[tuple[int, Path]]:

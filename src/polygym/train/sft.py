@@ -124,7 +124,7 @@ class SupervisedTrainer:
             while done < self.config.max_steps and not self._finished():
                 metrics = self._step(done)
                 if done == 0:  # only now: a demonstration that cannot be learned from leaves no folder behind
-                    self.folder.make()
+                    self.folder.make(self.config)
                     self.folder.save_config(self.config)
                 done += 1
                 interval = self.config.eval.interval
