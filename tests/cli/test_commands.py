@@ -116,7 +116,7 @@ def test_an_interrupted_evaluation_keeps_what_it_had_and_exits_with_130(folder):
         (["eval", "run", "wrod_game"], "did you mean 'word_game'?"),
         (["rl", "run", "typo.toml"], "unknown key 'learning_rat'; did you mean 'learning_rate'?"),
         (["plan", "weights.toml"], "weight"),
-        (["rl", "run", "many.toml", "--dry-run"], "the maximum is 10"),
+        (["rl", "run", "many.toml", "--dry-run"], "[eval] num_examples=11 is more than the 10 held-out tasks"),
     ],
 )
 def test_a_mistake_is_told_with_its_fix(arguments, said, folder):
@@ -133,7 +133,9 @@ def test_a_mistake_is_told_with_its_fix(arguments, said, folder):
 
 
 def test_a_plan_shows_the_step_without_training(folder):
-    (folder / "mix.toml").write_text('batch_size = 64\n[[env]]\nid = "echo_env:load"\nname = "echo"\n', "utf-8")
+    (folder / "mix.toml").write_text(
+        'batch_size = 64\n[eval]\nnum_examples = 10\n[[env]]\nid = "echo_env:load"\nname = "echo"\n', "utf-8"
+    )
     plan = json.loads(polygym(folder, "plan", "mix.toml", "--json").stdout)
     assert (plan["prompts_per_step"], plan["rollouts_per_example"], plan["batch_size"]) == (8, 8, 64)
     dry = polygym(folder, "rl", "run", "mix.toml", "--dry-run")

@@ -63,7 +63,7 @@ def test_a_run_learns_both_environments_and_reports_each(model: Path, tmp_path: 
 
 @pytest.mark.parametrize(
     "settings",
-    [[], ["kl_coef=0.5"], ["lora_rank=2", "kl_coef=0.5", "updates_per_batch=2", "lora_dropout=0.2"]],
+    [[], ["kl_coef=0.5"], ["lora_rank=2", "kl_coef=0.5", "updates_per_batch=2"]],
     ids=["plain", "kl", "lora"],
 )
 def test_a_resumed_run_repeats_an_undisturbed_one_to_the_last_digit(
@@ -210,3 +210,9 @@ def test_a_step_without_any_score_ends_the_run_with_the_cause_and_keeps_what_was
     with pytest.raises(PolicyError, match=r"step 1: no group could be scored: .* returned None"):
         loop.run(load_config(path, [*both, "eval.num_examples=0"]))
     assert len(rollouts(tmp_path / "run")) == 32
+
+
+def test_dropout_of_adapters_is_for_learning_only(model: Path, tmp_path: Path) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
+    assert loop.run(load_config(path, ["lora_rank=2", "lora_dropout=0.5", "eval.num_examples=0"])).steps == 1
+    assert metrics(tmp_path / "run")[-1]["a/mismatch_kl"] >= 0

@@ -100,7 +100,10 @@ def held_out_environment(environment: Environment, config: RunConfig) -> Environ
     if config.eval.env:
         environment = _joined(environment, build_environment(config.eval.env))
     if config.eval.num_examples:
-        sample_tasks(environment, num_examples=config.eval.num_examples, seed=config.seed)
+        try:
+            sample_tasks(environment, num_examples=config.eval.num_examples, seed=config.seed)
+        except UsageError as error:
+            raise UsageError(f"[eval] {error}") from error
     return environment
 
 
