@@ -9,6 +9,7 @@ rewards are large takes the gradient, and the others lose a part of their held-o
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,15 @@ def draw(runs: dict[str, FinishedRun], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def in_own_unit(run: FinishedRun, factor: float) -> FinishedRun:
+    """The run with the scaled environment's rewards divided by their factor again."""
+    environments = dict(run.comparison["environments"])
+    found = environments[SCALED]
+    numbers = {key: found[key] / factor for key in ("before", "after", "difference")}
+    environments[SCALED] = found | numbers | {"interval": [bound / factor for bound in found["interval"]]}
+    return replace(run, comparison=run.comparison | {"environments": environments})
+
+
 def largest_difference(runs: dict[str, FinishedRun]) -> float:
     """Largest difference, over steps and environments, between the curves of `"env"` at different factors."""
     curves = []
@@ -103,12 +113,13 @@ def main(argv: list[str] | None = None) -> None:
     )
     arguments = parser.parse_args(argv)
     runs = {
-        label: train(label.replace(" ", "_"), CONFIG, [*settings, *arguments.set], arguments.folder)
+        label: train(label, CONFIG, [*settings, *arguments.set], arguments.folder)
         for label, settings in variants().items()
     }
     arguments.docs.mkdir(parents=True, exist_ok=True)
     draw(runs, arguments.docs / "reward_scale.png")
-    print(change_table(list(runs.values())))
+    factors = [factor for _ in ("env", "none") for factor in FACTORS]
+    print(change_table([in_own_unit(run, factor) for run, factor in zip(runs.values(), factors, strict=True)]))
     print(f'\nlargest difference of the training curves with "env": {largest_difference(runs):.2g}')
 
 

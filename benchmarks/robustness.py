@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     rate = load_config(CONFIG).learning_rate
     runs = [
-        train(label.replace(" ", "_"), CONFIG, [*settings, *arguments.set], arguments.folder)
+        train(label, CONFIG, [*settings, *arguments.set], arguments.folder)
         for label, settings in variants(rate).items()
     ]
     arguments.docs.mkdir(parents=True, exist_ok=True)

@@ -27,8 +27,8 @@ class FinishedRun:
 
 
 def train(label: str, config: str, settings: list[str], folder: Path) -> FinishedRun:
-    """Run `polygym rl run CONFIG --set ...` into `folder`/`label`, or read the run that is already there."""
-    output = folder / label
+    """Run `polygym rl run CONFIG --set ...` into a folder of its own in `folder`, or read the run that is there."""
+    output = folder / label.replace(" ", "_")
     summary_file = output / "summary.json"
     if not summary_file.exists():
         overrides = [part for setting in [*settings, f"output={output}"] for part in ("--set", setting)]

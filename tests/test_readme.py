@@ -1,8 +1,9 @@
 """What the README and the docs print is run here as printed.
 
 Shell and Python blocks run in a folder of their own, with the TOML blocks of their page that name a file (`# mix.toml`)
-written beside. An HTML comment before a block says when it is run: `<!-- slow -->` marks it, and `<!-- in CI: reason -->`
-keeps it for CI, where minutes do not matter. Blocks of `make` are what this suite itself runs under; CI runs them all.
+written beside. An HTML comment before a block says when it is run: `<!-- slow -->` marks it, and
+`<!-- in CI: reason -->` keeps it for CI, where minutes do not matter. Blocks of `make` are what this suite itself runs
+under; CI runs them all.
 """
 
 from __future__ import annotations

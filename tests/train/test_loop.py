@@ -18,6 +18,7 @@ import training_toys as toy
 from polygym.errors import PolicyError, UsageError
 from polygym.train import loop
 from polygym.train.config import load_config
+from polygym.train.evaluation import HeldOut
 
 HERE = Path(__file__).parent.parent  # of the toys
 
@@ -216,3 +217,24 @@ def test_dropout_of_adapters_is_for_learning_only(model: Path, tmp_path: Path) -
     path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
     assert loop.run(load_config(path, ["lora_rank=2", "lora_dropout=0.5", "eval.num_examples=0"])).steps == 1
     assert metrics(tmp_path / "run")[-1]["a/mismatch_kl"] >= 0
+
+
+def test_a_run_that_is_stopped_in_its_last_evaluation_keeps_its_last_step_and_ends_when_resumed(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=2))
+    evaluate = HeldOut.evaluate
+
+    async def stopped(self: HeldOut, step: int) -> Any:
+        if step == 2:
+            raise KeyboardInterrupt
+        return await evaluate(self, step)
+
+    monkeypatch.setattr(HeldOut, "evaluate", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(config)
+    assert [row["step"] for row in metrics(tmp_path / "run")] == [0, 1, 2]
+    monkeypatch.setattr(HeldOut, "evaluate", evaluate)
+    summary = loop.run(config, resume=True)
+    assert summary.comparison is not None
+    assert [row["step"] for row in metrics(tmp_path / "run")] == [0, 1, 2]

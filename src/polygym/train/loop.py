@@ -123,6 +123,7 @@ class Trainer:
         self.done = 0
         self.whole = True  # False while weights are being updated: what is half-updated is never saved
         self.unsaved: list[Rollout] = []
+        self.unrecorded: dict[str, float] = {}
         if saved:
             self._load(saved)
         self.store = RolloutStore(self.folder.rollouts)
@@ -147,6 +148,8 @@ class Trainer:
                 self._record(0, await self._evaluate(0))
             while self.done < self.config.max_steps:
                 await self._step()
+            if not self.held_out.has(self.done):  # the run was stopped in its last evaluation
+                await self._evaluate(self.done)
         except BaseException:
             self._rescue()
             raise
@@ -179,21 +182,23 @@ class Trainer:
         self.policy.version += 1
         self.done += 1
         self.saved_mixture = self.mixture.state_dict()
+        self.unrecorded = metrics
         self.whole = True
         clock.mark("update")
 
         self.store.append(self.done, self.unsaved)
         self.unsaved = []
         for name, scale in self.scales.items():
-            metrics |= {f"{name}/{metric}": value for metric, value in scale.metrics().items()}
+            metrics.update({f"{name}/{metric}": value for metric, value in scale.metrics().items()})
         clock.mark("save")
         last = self.done == self.config.max_steps
         interval = self.config.eval.interval
         if last or (interval and self.done % interval == 0):
-            metrics |= await self._evaluate(self.done)
+            metrics.update(await self._evaluate(self.done))
             clock.mark("evaluate")
-        metrics |= self.regressions.metrics() | clock.metrics()
+        metrics.update(self.regressions.metrics() | clock.metrics())
         self._record(self.done, metrics)
+        self.unrecorded = {}
         means = "  ".join(f"{name} {metrics.get(f'{name}/mean_reward', float('nan')):.3f}" for name in self.settings)
         self._log(f"{means}  {metrics['time/step']:.1f} s")
         self.progress.step(self.done, self.config.max_steps, metrics)
@@ -296,6 +301,8 @@ class Trainer:
 
     def _rescue(self) -> None:
         """Keep what a broken or interrupted step had collected, and the state after the last whole step."""
+        if self.unrecorded:
+            self._record(self.done, self.unrecorded)
         if self.unsaved:
             self.store.append(self.done + 1, self.unsaved)
         if self.whole and self.done and self.done not in self.folder.checkpoint_steps():
