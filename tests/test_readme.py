@@ -74,11 +74,17 @@ def test_every_printed_toml_is_a_config():
 
 
 def table_of(section: type[BaseModel]) -> str:
-    """The keys of a table of a config file as the page shows them; tables inside it have a heading of their own."""
+    """The keys of a table of a config file as the page shows them; tables inside it have a heading of their own.
+
+    The keys of every training config stand on the page once.
+    """
+    from polygym.train.config import TrainingConfig
+
+    common = TrainingConfig.model_fields if issubclass(section, TrainingConfig) and section != TrainingConfig else {}
     lines = ["| key | default | meaning |", "|---|---|---|"]
     for key, field in section.model_fields.items():
         default = field.get_default(call_default_factory=True)
-        if field.description is None or isinstance(default, BaseModel):
+        if field.description is None or isinstance(default, BaseModel) or key in common:
             continue
         shown = "required" if field.is_required() else f"`{json.dumps(default)}`"
         lines.append(f"| `{key}` | {'' if default in (None, (), {}) else shown} | {field.description} |")

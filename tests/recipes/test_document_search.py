@@ -25,7 +25,7 @@ def test_there_are_100_companies_told_apart_by_name_and_by_product_and_city() ->
     assert len({profile.doc_id for profile in made}) == 100
     assert len({profile.name for profile in made}) == 100
     assert len({(profile.product, profile.city) for profile in made}) == 100
-    assert len({profile.metadata["ceo"] for profile in made}) == 100
+    assert len({profile.metadata["director"] for profile in made}) == 100
 
 
 def test_no_search_result_contains_an_answer() -> None:

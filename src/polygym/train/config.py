@@ -78,13 +78,34 @@ class LearningRateFactors(Section):
     )
 
 
-class RunConfig(Section):
-    """A GRPO run. `batch_size` = groups a step * `rollouts_per_example`."""
+class TrainingConfig(Section):
+    """What every way of training is told: which model, where, and how it is evaluated."""
 
     name: str = Field("", description="name of the run folder; the recipe's or the file's name where empty")
     output: str = Field("", description="run folder; `runs/NAME` where empty, with a number added while that exists")
     model: str = Field("nano", description="nano, smollm2-135m, a folder, or a Hugging Face id")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="names every random stream of the run")
+    max_seq_len: int = Field(2048, ge=8, description="tokens of an episode at most; also the policy's context")
+    micro_batch_tokens: int = Field(
+        16384, ge=8, description="tokens of one forward and backward pass at most, padding included"
+    )
+    device: str = Field(
+        "auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto takes a GPU where there is one"
+    )
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of weights and arithmetic")
+    threads: int | None = Field(None, ge=1, description="CPU threads; all cores where not given; a resume keeps it")
+    sampling: SamplingConfig = SamplingConfig()
+    eval: EvalConfig = EvalConfig()
+
+    @model_validator(mode="after")
+    def _check_name(self) -> TrainingConfig:
+        check_run_name(self.name)
+        return self
+
+
+class RunConfig(TrainingConfig):
+    """A GRPO run. `batch_size` = groups a step * `rollouts_per_example`."""
+
     max_steps: int = Field(100, ge=1, description="batches of rollouts to train on")
     batch_size: int | None = Field(
         None, ge=2, le=10**6, description="rollouts a step; a multiple of rollouts_per_example"
@@ -121,15 +142,6 @@ class RunConfig(Section):
         "env", description="each environment its share, or each token the same"
     )
     mask_truncated: bool = Field(False, description="leave rollouts cut by a limit out of baseline and loss")
-    max_seq_len: int = Field(2048, ge=8, description="tokens of an episode at most; also the policy's context")
-    micro_batch_tokens: int = Field(
-        16384, ge=8, description="tokens of one forward and backward pass at most, padding included"
-    )
-    device: str = Field(
-        "auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto takes a GPU where there is one"
-    )
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of weights and arithmetic")
-    threads: int | None = Field(None, ge=1, description="CPU threads; all cores where not given; a resume keeps it")
     lora_rank: int = Field(0, ge=0, description="rank of LoRA adapters; 0 trains every weight")
     lora_alpha: int = Field(16, ge=1, description="LoRA's scale")
     lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA's dropout")
@@ -141,12 +153,9 @@ class RunConfig(Section):
     checkpoint_interval: int = Field(25, ge=1, description="steps between checkpoints; the last step always writes one")
     keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints to keep")
     env: tuple[EnvConfig, ...] = Field(min_length=1, strict=False, description="environments of the mix")
-    sampling: SamplingConfig = SamplingConfig()
-    eval: EvalConfig = EvalConfig()
 
     @model_validator(mode="after")
     def _check(self) -> RunConfig:
-        check_run_name(self.name)
         if (self.batch_size is None) == (self.groups_per_environment is None):
             given = "both" if self.batch_size is not None else "neither"
             raise ValueError(f"give one of batch_size (rollouts a step) and groups_per_environment; {given} was given")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from polygym.train.config import EnvEntry, EvalConfig, LearningRateFactors, RunConfig, SamplingConfig
-from polygym.train.config_file import Section, check_run_name, load
+from polygym.train.config import EnvEntry, LearningRateFactors, RunConfig, TrainingConfig
+from polygym.train.config_file import load
 
 
 class SFTEnvConfig(EnvEntry):
@@ -22,17 +22,11 @@ class SFTEnvConfig(EnvEntry):
     )
 
 
-class SFTConfig(Section):
+class SFTConfig(TrainingConfig):
     """Next-token training on what environments' `demonstrate` gives; only the policy's own tokens carry loss."""
 
-    name: str = Field("", description="name of the run folder; the recipe's or the file's name where empty")
-    output: str = Field("", description="run folder; `runs/NAME` where empty, with a number added while that exists")
-    model: str = Field("nano", description="nano, smollm2-135m, a folder, or a Hugging Face id")
     from_scratch: bool = Field(
         False, description="keep only the model's shape and tokenizer; start from random weights"
-    )
-    seed: int = Field(
-        0, ge=0, le=2**63 - 1, description="names the initial weights and the order of the demonstrations"
     )
     max_steps: int = Field(1000, ge=1, description="steps at most; a run ends earlier when every target is reached")
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon takes the matrices, AdamW the rest")
@@ -47,23 +41,7 @@ class SFTConfig(Section):
     adam_betas: tuple[float, float] = Field((0.9, 0.98), strict=False, description="AdamW's moving averages")
     weight_decay: float = Field(0.0, ge=0, description="decay of matrices")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
-    max_seq_len: int = Field(2048, ge=8, description="longer demonstrations are refused")
-    micro_batch_tokens: int = Field(
-        16384, ge=8, description="tokens of one forward and backward pass at most, padding included"
-    )
-    device: str = Field(
-        "auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto takes a GPU where there is one"
-    )
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of weights and arithmetic")
-    threads: int | None = Field(None, ge=1, description="CPU threads; all cores where not given")
     env: tuple[SFTEnvConfig, ...] = Field(min_length=1, strict=False, description="environments to learn from")
-    sampling: SamplingConfig = SamplingConfig()
-    eval: EvalConfig = EvalConfig()
-
-    @model_validator(mode="after")
-    def _check(self) -> SFTConfig:
-        check_run_name(self.name)
-        return self
 
 
 def load_config(source: str | Path, overrides: Sequence[str] = ()) -> SFTConfig:

@@ -26,7 +26,7 @@ SYSTEM_PROMPT = (
 )
 MAX_TURNS = 5
 QUESTIONS = {
-    "ceo": "Who is the CEO of {company}?",
+    "director": "Who is the director of {company}?",
     "founded": "In which year was {company} founded?",
     "employees": "How many employees does {company} have?",
     "revenue_million": "What is the revenue of {company} in millions?",

@@ -58,7 +58,7 @@ def profiles() -> tuple[Profile, ...]:
         city = CITIES[(index + index // len(PRODUCTS)) % len(CITIES)]
         markets = " and ".join(generator.sample(MARKETS, 2))
         metadata = {
-            "ceo": heads[index],
+            "director": heads[index],
             "founded": str(generator.randint(1900, 2019)),
             "employees": str(generator.randint(12, 9800)),
             "revenue_million": str(generator.randint(2, 950)),

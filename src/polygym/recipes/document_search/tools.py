@@ -36,7 +36,7 @@ def search_docs(query: str) -> str:
 
 
 def get_metadata(doc_id: str) -> str:
-    """Tell the figures of one company: ceo, founded, employees, revenue_million, patents.
+    """Tell the figures of one company: director, founded, employees, revenue_million, patents.
 
     Args:
         doc_id: The id of its document, such as doc_001.
