@@ -107,7 +107,7 @@ class Rollout:
         )
 
     def to_row(self) -> dict[str, Any]:
-        """The rollout as a line of `rollouts/*.jsonl` (DESIGN.md, "A run folder")."""
+        """The rollout as a line of `rollouts/*.jsonl` (docs/run_folder.md)."""
         usage = self.usage
         return {
             "schema": SCHEMA,

@@ -127,7 +127,7 @@ def test_an_environment_with_its_own_group_size_counts_with_it():
 def test_adding_an_environment_raises_the_batch_or_follows_groups_per_environment():
     found = plan(groups_per_step=12)
     assert (found.groups_per_environment, found.batch_size_with_one_more) == (4, 64)
-    assert "raise batch_size from 48 to 64 (16 groups a step)" in found.advice
+    assert "16 groups a step, which is batch_size = 64 (now 48)" in found.advice
     assert "groups_per_environment = 4" in found.advice
 
 

@@ -36,7 +36,7 @@ def write(folder: Path, text: str) -> Path:
         ({"seed": True}, "seed=True: Input should be a valid integer"),
         ({"seed": 2**63}, "seed=9223372036854775808"),
         ({"batch_size": 60}, "batch_size=60 is no multiple of rollouts_per_example=8; try 64"),
-        ({"groups_per_environment": 4}, "both was given"),
+        ({"groups_per_environment": 4}, "both were given"),
         ({"advantage": "group_std"}, "would cancel reward_normalization"),
         ({"loss_share": "tokens", "env": [{"id": "a", "loss_weight": 1.0}]}, "loss_weight of a does nothing"),
         ({"sampling": {"temperature": 0}}, "greedy"),
@@ -143,3 +143,8 @@ def test_two_environments_of_one_name_are_refused_before_they_are_loaded() -> No
     config = validate(RunConfig, MINIMAL | {"env": [{"id": "gone:a"}, {"id": "x:b", "name": "gone"}]}, "mine.toml")
     with pytest.raises(UsageError, match=r"two environments are named 'gone' \(\[\[env\]\] 1 and 2\).*name = .gone_2."):
         build_environment(config.env)
+
+
+def test_of_two_keys_that_exclude_each_other_an_override_replaces_the_other() -> None:
+    config = load_config("multi_env", ["batch_size=384"])
+    assert (config.batch_size, config.groups_per_environment) == (384, None)

@@ -238,3 +238,17 @@ def test_a_run_that_is_stopped_in_its_last_evaluation_keeps_its_last_step_and_en
     summary = loop.run(config, resume=True)
     assert summary.comparison is not None
     assert [row["step"] for row in metrics(tmp_path / "run")] == [0, 1, 2]
+
+
+def test_what_is_only_evaluated_counts_in_no_combined_reward(model: Path, tmp_path: Path) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
+    extra = '[[eval.env]]\nid = "training_toys:load_environment"\nname = "u"\nargs = { letter = "u" }\n'
+    path.write_text(path.read_text(encoding="utf-8") + extra, encoding="utf-8")
+    summary = loop.run(load_config(path, ["env.e.weight=3.0"]))
+    last = metrics(tmp_path / "run")[-1]
+    expected = 0.25 * last["eval/a/mean_reward"] + 0.75 * last["eval/e/mean_reward"]
+    assert last["eval/combined/mean_reward"] == pytest.approx(expected)
+    assert "eval/u/mean_reward" in last
+    assert summary.comparison is not None
+    assert summary.comparison.combined.after == pytest.approx(expected)
+    assert summary.comparison.combined.tasks == 8

@@ -39,3 +39,13 @@ def test_an_empty_folder_can_be_the_output(tmp_path: Path) -> None:
     chosen = config(output=str(tmp_path))
     RunFolder.create(chosen).make(chosen)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "eval", "rollouts"]
+
+
+def test_a_run_that_is_alive_cannot_be_resumed_by_another_process(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    alive, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    alive.lock()
+    with pytest.raises(UsageError, match="is in use by another process"):
+        other.lock()
+    alive.release()
+    RunFolder(tmp_path / "run").lock()

@@ -7,6 +7,7 @@ The one idea: commands raise, and one place here turns what they raise into a li
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -76,6 +77,7 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # a scheduler's stop loses nothing too
     os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' progress bars would draw over ours
     sys.path.append(os.getcwd())  # `module:function` also finds what lies here
     try:

@@ -254,10 +254,11 @@ def paired_difference(
         )
         draws[name] = bootstrap_differences(old[name], new[name], seed=seed + place)
     rows = environments.values()
+    counted = [found for found in rows if weights[found.environment] > 0]
     combined = Difference(
         _COMBINED,
-        sum(found.tasks for found in rows),
-        sum(found.rollouts for found in rows),
+        sum(found.tasks for found in counted),
+        sum(found.rollouts for found in counted),
         weighted_mean({found.environment: found.before for found in rows}, weights),
         weighted_mean({found.environment: found.after for found in rows}, weights),
         weighted_mean({found.environment: found.difference for found in rows}, weights),

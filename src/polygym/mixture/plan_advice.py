@@ -26,8 +26,8 @@ def advice(environments: int, groups: int, k: int) -> str:
     each = math.ceil(groups / environments)
     total = each * (environments + 1)
     return (
-        f"when an environment is added: raise batch_size from {groups * k} to {total * k} ({total} groups a step), so "
-        f"that the others keep their groups, or set groups_per_environment = {each} instead of it, and it follows"
+        f"when an environment is added: the others keep their groups with {total} groups a step, which is batch_size = "
+        f"{total * k} (now {groups * k}); with groups_per_environment = {each} it follows by itself"
     )
 
 

@@ -1,7 +1,7 @@
 """From the groups of a step to weighted token samples: normalise, take advantages, share out the loss.
 
 The one idea: everything that decides how much a token counts is settled here, for the whole step, before anything is
-skipped or cut into micro-batches (DESIGN.md, "Credit").
+skipped or cut into micro-batches (docs/training.md).
 """
 
 from __future__ import annotations

@@ -106,6 +106,8 @@ class TrainingConfig(Section):
 class RunConfig(TrainingConfig):
     """A GRPO run. `batch_size` = groups a step * `rollouts_per_example`."""
 
+    alternatives = ("batch_size", "groups_per_environment")
+
     max_steps: int = Field(100, ge=1, description="batches of rollouts to train on")
     batch_size: int | None = Field(
         None, ge=2, le=10**6, description="rollouts a step; a multiple of rollouts_per_example"
@@ -157,8 +159,8 @@ class RunConfig(TrainingConfig):
     @model_validator(mode="after")
     def _check(self) -> RunConfig:
         if (self.batch_size is None) == (self.groups_per_environment is None):
-            given = "both" if self.batch_size is not None else "neither"
-            raise ValueError(f"give one of batch_size (rollouts a step) and groups_per_environment; {given} was given")
+            given = "both were" if self.batch_size is not None else "neither was"
+            raise ValueError(f"give one of batch_size (rollouts a step) and groups_per_environment; {given} given")
         if self.batch_size is not None and self.batch_size % self.rollouts_per_example:
             fix = max(1, round(self.batch_size / self.rollouts_per_example)) * self.rollouts_per_example
             raise ValueError(

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -23,6 +23,7 @@ class Section(BaseModel):
     """A table of a config file: no unknown keys, no conversions of type, no assignment after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False)
+    alternatives: ClassVar[tuple[str, ...]] = ()  # two keys of which a file has one
 
 
 def default_name(identifier: str) -> str:
@@ -99,6 +100,9 @@ def load(
         raise UsageError(f"{path}: not valid TOML: {error}") from error
     for override in overrides:
         _apply(table, override)
+        for first, second in (kind.alternatives, kind.alternatives[::-1]) if kind.alternatives else ():
+            if override.partition("=")[0].strip() == first:
+                table.pop(second, None)  # the one that is given last replaces the other
     if not table.get("name"):
         table["name"] = path.stem if path == Path(source) else str(source).replace("/", "-")
     try:

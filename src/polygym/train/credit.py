@@ -1,4 +1,4 @@
-"""How much one token's loss counts (DESIGN.md, "Credit", step 4).
+"""How much one token's loss counts (docs/training.md, step 4).
 
 The one idea: an environment's weight in the loss is decided by its share, never by how long its answers are or how
 many of its groups happened to arrive. The weights are fixed for a whole step, before it is cut into micro-batches.

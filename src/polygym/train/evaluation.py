@@ -6,6 +6,7 @@ The one idea: progress is measured on tasks that training never asks, and only d
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from polygym.collect.evaluate import evaluate_async
@@ -77,6 +78,8 @@ class HeldOut:
             progress=self.progress,
             output=self.folder.evals / f"step_{step}_rollouts",
         )
+        # What is only evaluated has no share: it counts in no combined reward.
+        results = replace(results, shares={name: self.shares.get(name, 0.0) for name in leaves})
         results.save(self._file(step))
         return results
 

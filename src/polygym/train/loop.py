@@ -126,6 +126,7 @@ class Trainer:
         self.unrecorded: dict[str, float] = {}
         if saved:
             self._load(saved)
+        self.folder.lock()
         self.store = RolloutStore(self.folder.rollouts)
         if folder:
             self.folder.cut_metrics(self.done)
@@ -159,6 +160,7 @@ class Trainer:
     async def close(self) -> None:
         """Release the policy and the tracker."""
         await self.policy.close()
+        self.folder.release()
         if self.tracker:
             self.tracker.close()
 

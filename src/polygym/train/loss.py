@@ -6,7 +6,7 @@ how tokens are padded, packed or cut into micro-batches cannot change the sum.
     loss = sum over tokens of  weight * (-min(ratio A, clip(ratio, 1 - low, 1 + high) A) + beta * KL)
 
 with ratio = exp(log-probability now - log-probability when sampled), and the k3 estimate of the KL divergence to a
-reference policy (Schulman 2020, "Approximating KL divergence"). DESIGN.md, "Credit", steps 3 and 4.
+reference policy (Schulman 2020, "Approximating KL divergence"). docs/training.md, steps 3 and 4.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The metrics of a step, per environment and overall (DESIGN.md, "A run folder", metric names).
+"""The metrics of a step, per environment and overall (docs/training.md).
 
 The one idea: every environment is measured on its own, over the groups as they were planned, before anything is
 filtered; the prefix is added here and nowhere else. An environment with no sample has a count of 0 and no mean.

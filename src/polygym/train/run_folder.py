@@ -6,9 +6,11 @@ costs only what came after the newest checkpoint.
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 from pathlib import Path
+from typing import IO
 
 import tomli_w
 
@@ -34,6 +36,7 @@ class RunFolder:
         self.evals = path / "eval"
         self.checkpoints = path / "checkpoints"
         self.log = path / "log.txt"
+        self._lock: IO[str] | None = None
 
     @classmethod
     def create(cls, config: RunConfig | SFTConfig) -> RunFolder:
@@ -92,6 +95,25 @@ class RunFolder:
         raise UsageError(
             f"nothing to resume: {where!r} holds no run; start without --resume, or give the run's output="
         )
+
+    def lock(self) -> None:
+        """Hold the folder until `release` or the end of the process, so that no other one cuts its files back.
+
+        Raises:
+            UsageError: when another process holds it.
+        """
+        self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(
+                f"run folder {str(self.path)!r} is in use by another process; wait for it, or end it first"
+            ) from error
+
+    def release(self) -> None:
+        """Let others have the folder. Calling it twice is harmless."""
+        if self._lock is not None:
+            self._lock.close()
 
     def save_config(self, config: RunConfig | SFTConfig) -> None:
         """Write the resolved config."""

@@ -14,7 +14,7 @@ from polygym.train.advantages import centred, has_signal, scored_rewards
 
 
 class RewardScale:
-    """Bias-corrected moving root mean square of group-centred rewards (DESIGN.md, "Credit", step 1); decay is per step.
+    """Bias-corrected moving root mean square of group-centred rewards (docs/training.md, step 1); decay is per step.
 
     A step without a group with signal says nothing about the scale and leaves it as it was.
 
