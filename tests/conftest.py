@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
+# A shell that starts the suite in the background lets it ignore SIGINT, and children inherit that: Ctrl-C is tested.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
