@@ -131,14 +131,14 @@ def validate(kind: type[Config], table: Mapping[str, Any], source: str) -> Confi
     try:
         return kind.model_validate(table)
     except ValidationError as error:
-        raise UsageError("\n".join(f"{source}: {line}" for line in _explain(kind, error))) from error
+        raise UsageError("\n".join(f"{source}: {line}" for line in _explain(kind, table, error))) from error
 
 
-def _explain(kind: type[BaseModel], error: ValidationError) -> Iterable[str]:
+def _explain(kind: type[BaseModel], table: Mapping[str, Any], error: ValidationError) -> Iterable[str]:
     problems = error.errors(include_url=False)
     parents = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
     for problem in problems:
-        where = ".".join(str(part) for part in problem["loc"])
+        where = ".".join(_named(problem["loc"], table))
         if problem["loc"] and problem["loc"] in parents:
             continue  # a table that is refused only because something in it is
         if problem["type"] == "extra_forbidden":
@@ -182,6 +182,17 @@ def _apply(table: dict[str, Any], override: str) -> None:
     if isinstance(target, list):
         raise UsageError(f"override {override!r}: name one entry of the list, as in env.math.weight=2")
     target[path[-1]] = value
+
+
+def _named(location: Sequence[int | str], table: Any) -> Iterable[str]:
+    """The keys of a place in a file; an entry of a list is told by its name, as in an override, where it has one."""
+    for part in location:
+        if isinstance(table, list) and isinstance(part, int):
+            table = table[part]
+        else:
+            table = table.get(part) if isinstance(table, Mapping) else None
+        named = isinstance(part, int) and isinstance(table, Mapping) and (table.get("name") or table.get("id"))
+        yield default_name(str(named)) if named else str(part)
 
 
 def _entry(entries: list[Any], name: str, override: str, key: str) -> Any:
