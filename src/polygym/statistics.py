@@ -36,11 +36,6 @@ class Estimate:
     rollouts: int
 
 
-def is_scored(reward: Reward) -> bool:
-    """Whether `reward` is a finite number."""
-    return reward is not None and math.isfinite(reward)
-
-
 def scored(rewards: Iterable[Reward]) -> list[float]:
     """The finite rewards, in order."""
     return [reward for reward in rewards if reward is not None and math.isfinite(reward)]

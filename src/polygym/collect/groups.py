@@ -23,11 +23,6 @@ class CollectedGroups:
     dropped: list[RolloutGroup] = field(default_factory=list)
     retried_E: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def dropped_E(self) -> dict[str, int]:
-        """Dropped groups of each environment that has any."""
-        return dict(Counter(group.environment for group in self.dropped))
-
 
 async def collect_groups(collector: Collector, assignments: Sequence[Sequence[Assignment]]) -> CollectedGroups:
     """Play groups of assignments, each the K rollouts of one task.
