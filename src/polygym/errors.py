@@ -28,11 +28,17 @@ class PolicyError(PolygymError):
     Args:
         message: what happened, without secrets.
         kind: class of the failure as it is counted: `endpoint`, `rate_limited`, `timeout`, `empty_response`, `refused`.
+        status: HTTP status of the endpoint's last answer, where there was one.
+        retry_after: seconds that the endpoint asked to wait, where it did.
     """
 
-    def __init__(self, message: str, kind: str = "endpoint") -> None:
+    def __init__(
+        self, message: str, kind: str = "endpoint", *, status: int | None = None, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.kind = kind
+        self.status = status
+        self.retry_after = retry_after
 
 
 class GraderError(PolygymError):

@@ -159,7 +159,7 @@ class OpenAIPolicy:
                 self._breaker.answered()
                 probing = False
             if outcome.action == "fail":
-                raise self._error("refused", f"{outcome.reason}, {outcome.detail}{self._hint(outcome)}")
+                raise self._error("refused", f"{outcome.reason}, {outcome.detail}{self._hint(outcome)}", outcome)
             if outcome.action != "retry":
                 room = None if outcome.sample else tokens_left(outcome.detail)
                 if room is None or room >= fields[self._limit_key]:
@@ -234,10 +234,14 @@ class OpenAIPolicy:
         after = f"{tries} tries" if tries > 1 else "1 try"
         if wait is not None:
             after += f", the next would come after {wait:.0f} s and the deadline is {self.deadline_seconds:g} s"
-        return self._error(_KINDS.get(outcome.reason, "endpoint"), f"{outcome.reason}, {outcome.detail} ({after})")
+        kind = _KINDS.get(outcome.reason, "endpoint")
+        return self._error(kind, f"{outcome.reason}, {outcome.detail} ({after})", outcome)
 
-    def _error(self, kind: str, text: str) -> PolicyError:
-        return PolicyError(self.endpoint.redacted(f"model {self.name!r} at {self.endpoint.address}: {text}"), kind)
+    def _error(self, kind: str, text: str, outcome: Outcome | None = None) -> PolicyError:
+        words = self.endpoint.redacted(f"model {self.name!r} at {self.endpoint.address}: {text}")
+        return PolicyError(
+            words, kind, status=outcome and outcome.status, retry_after=outcome and outcome.retry_after
+        )
 
     def _hint(self, outcome: Outcome) -> str:
         if outcome.reason == "auth_error":

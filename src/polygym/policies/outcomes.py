@@ -75,7 +75,8 @@ class Outcome:
     """What one answer means.
 
     `detail` is for a person. `sample` is what the policy wrote: always there for `continue`, and for a `stop` whose
-    sample was cut; a `stop` without one means that the prompt does not fit.
+    sample was cut; a `stop` without one means that the prompt does not fit. `status` is the HTTP status of an
+    answer that was an error.
     """
 
     action: Action
@@ -83,6 +84,7 @@ class Outcome:
     detail: str = ""
     retry_after: float | None = None
     sample: Sample | None = None
+    status: int | None = None
 
     @property
     def content(self) -> str:
@@ -103,7 +105,7 @@ def classify(status: int, body: Any, retry_after: float | None = None) -> Outcom
     """
     if 200 <= status < 300:
         return _success(body, retry_after)
-    return _failure(status, body, retry_after)
+    return replace(_failure(status, body, retry_after), status=status)
 
 
 def _failure(status: int, body: Any, retry_after: float | None) -> Outcome:
