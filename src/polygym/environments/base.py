@@ -22,6 +22,7 @@ from polygym.environments.dataset import (
 )
 from polygym.environments.hooks import marked
 from polygym.environments.names import check_names
+from polygym.environments.session import EnvironmentSession
 from polygym.errors import UsageError, nearest
 from polygym.messages import Message, ToolSpec
 from polygym.rewards.rubric import Rubric
@@ -55,6 +56,7 @@ class Environment:
     """
 
     tools: tuple[ToolSpec, ...] = ()
+    parallel_tool_calls = False
 
     def __init__(
         self,
@@ -116,6 +118,14 @@ class Environment:
     def prompt(self, task: Task) -> list[Message]:
         """What the policy reads first: system message, worked examples, the task's own messages."""
         return [*self._preamble, *task.prompt]
+
+    def tools_of(self, task: Task) -> Sequence[ToolSpec]:
+        """What the policy may call in this task's episodes."""
+        return self.tools
+
+    def session(self, task: Task, *, seed: int) -> EnvironmentSession:
+        """The environment's half of a new episode."""
+        return EnvironmentSession(self, task, seed=seed)
 
     def leaves(self) -> dict[str, Environment]:
         """The environments that are not groups, by route; an environment that stands alone is its own leaf."""
