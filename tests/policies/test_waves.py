@@ -14,10 +14,12 @@ from polygym.policies.waves import WaveDesk
 class Recorder:
     """A desk that only notes its waves; an item `-1` fails its wave."""
 
-    def __init__(self, patience_seconds: float = 30.0) -> None:
+    def __init__(self, patience_seconds: float = 30.0, gather_seconds: float = 0.0) -> None:
         self.waves: list[list[int]] = []
         self.cancelled: list[int] = []
-        self.desk: WaveDesk[int] = WaveDesk(self._compute, lambda item: item, self.cancelled.append, patience_seconds)
+        self.desk: WaveDesk[int] = WaveDesk(
+            self._compute, lambda item: item, self.cancelled.append, patience_seconds, gather_seconds
+        )
 
     def _compute(self, items: list[int], ready: Callable[[Sequence[int]], None]) -> None:
         self.waves.append(list(items))
@@ -147,3 +149,35 @@ def test_one_desk_serves_one_event_loop_after_another() -> None:
     recorder.desk.close()
     recorder.desk.close()
     assert recorder.waves == [[3], [3]]
+
+
+def test_clients_that_come_back_one_by_one_are_gathered_into_one_wave() -> None:
+    recorder = Recorder(gather_seconds=0.2)
+
+    async def client(name: int) -> None:
+        for turn in range(3):
+            await recorder.desk.ask(10 * turn + name)
+            await asyncio.sleep(0.01 * name)  # what an environment does between two turns
+
+    async def run() -> None:
+        await asyncio.gather(*(client(name) for name in range(4)))
+
+    asyncio.run(run())
+    recorder.desk.close()
+    assert recorder.waves == [[0, 1, 2, 3], [10, 11, 12, 13], [20, 21, 22, 23]]
+
+
+def test_a_client_whose_neighbours_have_left_waits_for_them_once() -> None:
+    recorder = Recorder(gather_seconds=0.1)
+
+    async def run() -> float:
+        await asyncio.gather(*(recorder.desk.ask(name) for name in range(4)))
+        await recorder.desk.ask(10)
+        start = time.perf_counter()
+        await recorder.desk.ask(20)
+        return time.perf_counter() - start
+
+    seconds = asyncio.run(run())
+    recorder.desk.close()
+    assert recorder.waves == [[0, 1, 2, 3], [10], [20]]
+    assert seconds < 0.09

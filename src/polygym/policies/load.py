@@ -37,6 +37,7 @@ def load_policy(
     concurrency: int | None = None,
     max_context: int | None = None,
     max_batch_tokens: int | None = None,
+    gather_seconds: float = 0.0,
 ) -> Policy:
     """The policy that a model name stands for.
 
@@ -44,6 +45,7 @@ def load_policy(
         name: see the module; `URL#MODEL` names a model at a URL, otherwise the first that it lists is used.
         device, dtype, max_context, max_batch_tokens: for models that run here; default: the best device there is.
         concurrency: most requests at a time, for an endpoint.
+        gather_seconds: for a model that runs here and whose requests come from the clients of a server.
 
     Raises:
         UsageError: when the name stands for nothing that can be had; the message says what would.
@@ -61,6 +63,7 @@ def load_policy(
             dtype=dtype or default_dtype(name, device),
             max_context=max_context,
             max_batch_tokens=max_batch_tokens,
+            gather_seconds=gather_seconds,
         )
     from polygym.policies.openai import OpenAIPolicy
 

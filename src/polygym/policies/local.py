@@ -38,6 +38,7 @@ class LocalPolicy(Policy):
         max_batch_tokens: bound of rows x (longest prompt + most new tokens) computed together; memory grows with it.
             The default is what fits in a gigabyte, or in a part of a GPU's memory.
         patience_seconds: how long a wave waits, after the last arrival, for an episode that is busy elsewhere.
+        gather_seconds: how long a wave waits for more requests from outside any episode (`polygym.policies.waves`).
 
     Raises:
         UsageError: for an unknown device or dtype, or a context of less than two tokens.
@@ -54,6 +55,7 @@ class LocalPolicy(Policy):
         max_context: int | None = None,
         max_batch_tokens: int | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
+        gather_seconds: float = 0.0,
     ) -> None:
         self.name = name
         self.version = 0
@@ -64,7 +66,9 @@ class LocalPolicy(Policy):
         if self.max_context < 2:
             raise UsageError(f"max_context={max_context!r} leaves no room for a prompt and an answer; give at least 2")
         self.engine = Engine(self.model, _stop_ids(model, self.renderer), self.renderer.decode, max_batch_tokens)
-        self._desk: WaveDesk[Generation] = WaveDesk(self._compute, _order, _cancel, patience_seconds)
+        self._desk: WaveDesk[Generation] = WaveDesk(
+            self._compute, _order, _cancel, patience_seconds, gather_seconds
+        )
 
     def episode(self) -> AbstractContextManager[None]:
         """Held while an episode is under way: a wave waits for all that are."""

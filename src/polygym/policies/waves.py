@@ -2,7 +2,9 @@
 
 The one idea: a wave starts when every episode that is under way waits for it, so that a synchronous run always computes
 the same batches in the same order. An episode that is busy elsewhere (a slow tool) delays a wave by at most
-`patience_seconds` after the last arrival. What is asked outside any episode is computed at once.
+`patience_seconds` after the last arrival. What is asked outside any episode, by the clients of a server, is computed at
+once, unless the wave before was larger: then those clients may be about to ask again, and the wave waits
+`gather_seconds` after each arrival for them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ Item = TypeVar("Item")
 
 #: Turns of the event loop without any change before a wave starts: an episode that ends lets the next one begin first.
 QUIET_TURNS = 4
+#: A wave that gathers starts after so many times `gather_seconds`, however often one more arrives.
+MOST_GATHERS = 4
 
 
 @dataclass(eq=False, slots=True)
@@ -37,6 +41,8 @@ class _Desk(Generic[Item]):
         self.changes = 0
         self.watching = False
         self.timer: asyncio.TimerHandle | None = None
+        self.gathering_until: float | None = None
+        self.last_wave = 0  # items of the wave before
 
 
 class WaveDesk(Generic[Item]):
@@ -47,6 +53,7 @@ class WaveDesk(Generic[Item]):
             items that are ready before the others.
         order: sort key of a wave's items.
         cancel: called for an item whose waiter was cancelled while it may be computed.
+        patience_seconds, gather_seconds: see the module.
     """
 
     def __init__(
@@ -55,9 +62,10 @@ class WaveDesk(Generic[Item]):
         order: Callable[[Item], int],
         cancel: Callable[[Item], None],
         patience_seconds: float,
+        gather_seconds: float = 0.0,
     ) -> None:
         self._compute, self._order, self._cancel = compute, order, cancel
-        self._patience_seconds = patience_seconds
+        self._patience_seconds, self._gather_seconds = patience_seconds, gather_seconds
         self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Desk[Item]] = WeakKeyDictionary()
         self._episode: ContextVar[_Episode | None] = ContextVar("episode", default=None)
         self._thread: ThreadPoolExecutor | None = None
@@ -133,21 +141,34 @@ class WaveDesk(Generic[Item]):
         if quiet < QUIET_TURNS:
             desk.watching = True
             loop.call_soon(self._watch, desk, desk.changes, quiet)
-        elif all(episode.waiting for episode in desk.episodes) or any(
-            episode is None for _, episode in desk.waiting.values()
-        ):
+        elif any(episode is None for _, episode in desk.waiting.values()):
+            wait = self._gathering_seconds(desk, loop.time())
+            if wait > 0:
+                desk.timer = loop.call_later(wait, self._start, desk)
+            else:
+                self._start(desk)
+        elif all(episode.waiting for episode in desk.episodes):
             self._start(desk)
         else:
             desk.timer = loop.call_later(self._patience_seconds, self._start, desk)
 
+    def _gathering_seconds(self, desk: _Desk[Item], now: float) -> float:
+        """How long to wait for more items from outside any episode; 0 to start."""
+        if not self._gather_seconds or len(desk.waiting) >= desk.last_wave:
+            return 0.0
+        if desk.gathering_until is None:
+            desk.gathering_until = now + MOST_GATHERS * self._gather_seconds
+        return min(self._gather_seconds, desk.gathering_until - now)
+
     def _start(self, desk: _Desk[Item]) -> None:
-        desk.timer = None
+        desk.timer = desk.gathering_until = None
         if desk.computing or not desk.waiting:
             return
         loop = asyncio.get_running_loop()
         futures = {id(item): future for future, (item, _) in desk.waiting.items()}
         wave = desk.computing = sorted((item for item, _ in desk.waiting.values()), key=self._order)
         desk.waiting = {}
+        desk.last_wave = len(wave)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="polygym-generate")
 
