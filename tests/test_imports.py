@@ -11,7 +11,7 @@ import polygym
 
 SOURCE = Path(polygym.__file__).parent
 ROOMS = (
-    ("errors", "messages", "seeds", "rollout", "rows", "statistics", "tables"),  # the ground
+    ("errors", "messages", "seeds", "rollout", "rows", "statistics", "tables", "text"),  # the ground
     ("parsing",),
     ("policies",),
     ("rewards",),

@@ -75,7 +75,7 @@ def describe(route: str, leaf: Environment, share: float) -> dict[str, Any]:
 
 
 def _print_leaf(leaf: dict[str, Any]) -> None:
-    from polygym.view.text import one_line, printable
+    from polygym.text import one_line, printable
 
     tasks = leaf["tasks"]
     typer.echo(f"{leaf['name']}  ({leaf['kind']}, share {leaf['share']:.3f}, max_turns {leaf['max_turns']})")
@@ -104,7 +104,7 @@ def check(
     """Check an environment: splits, repeatability, demonstrations, scoring. Exit code 1 when a check fails."""
     from polygym.cli.checks import check_environment
     from polygym.environments import load_environment
-    from polygym.view.text import one_line
+    from polygym.text import one_line
 
     arguments = read_arguments(settings or [])
     checks = []

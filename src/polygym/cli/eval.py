@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polygym.cli.values import print_json, read_arguments
-from polygym.view.text import printable
+from polygym.text import printable
 
 if TYPE_CHECKING:
     from polygym.environments import Environment

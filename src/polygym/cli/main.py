@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _report(error: Exception) -> int:
     """Print what went wrong and return the exit code; raise it again where nobody but us can act on it."""
-    from polygym.view.text import printable
+    from polygym.text import printable
 
     code, message = USAGE, str(error)
     if isinstance(error, typer.TyperException):

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from polygym.rollout import Rollout
-from polygym.view.text import clock, one_line, printable, sparkline
+from polygym.text import clock, one_line, printable, sparkline
 
 RECENT_STEPS = 10  # steps behind the smoothed reward and the estimate of the time left
 PLAIN_SECONDS = 10.0  # without a terminal, a collection reports this often

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polygym.view.text import one_line, printable
+from polygym.text import one_line, printable
 
 
 @pytest.mark.parametrize(
