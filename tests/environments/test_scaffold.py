@@ -24,7 +24,7 @@ def test_a_new_environment_loads_and_its_demonstrations_earn_the_full_reward(tmp
         "my_env/tests/test_my_env.py",
     ]
     env = load_environment(str(tmp_path / "my_env"), num_examples=5)
-    assert (type(env).__name__, env.name, len(env.tasks()), len(env.tasks("held_out"))) == ("MyEnvEnv", "my_env", 5, 20)
+    assert (type(env).__name__, env.name, len(env.tasks()), len(env.tasks("held_out"))) == ("MyEnv", "my_env", 5, 20)
     assert run(env, OraclePolicy(env)).reward == 1.0
     assert not any("NAME" in file.read_text() or "CLASS" in file.read_text() for file in files)
 

@@ -136,7 +136,7 @@ def create(name: str, folder: Path | str = ".") -> list[Path]:
     home = Path(folder) / name
     if home.exists():
         raise UsageError(f"{str(home)!r} exists already; choose another name or remove it, nothing was written")
-    class_name = "".join(part.capitalize() for part in name.split("_")) + "Env"
+    class_name = "".join(part.capitalize() for part in name.removesuffix("env").split("_")) + "Env"
     files = {
         home / f"{name}.py": MODULE,
         home / "README.md": README,
