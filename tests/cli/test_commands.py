@@ -57,6 +57,7 @@ def test_what_is_shown_of_an_environment_holds_no_control_codes(folder):
     shown = polygym(folder, "env", "show", "echo_env:load").stdout
     assert "10 train, 10 held out" in shown
     assert "user:      Say" in shown
+    assert "exact x 1; the example's demonstration earns 1\n" in shown
     assert "\x1b" not in shown
 
 
@@ -71,7 +72,7 @@ def test_a_new_environment_passes_its_checks(folder):
 def test_a_demonstration_that_does_not_earn_its_reward_fails_the_check(folder):
     tested = polygym(folder, "env", "test", "echo_env:load", "--set", "name=liar", "-n", "2", "--json")
     failed = [check["name"] for check in json.loads(tested.stdout)["checks"] if check["passed"] is False]
-    assert (tested.returncode, failed) == (1, ["demonstrations earn the full reward"])
+    assert (tested.returncode, failed) == (1, ["demonstrations earn their reward"])
 
 
 def test_an_evaluation_prints_a_table_and_writes_three_files(folder):

@@ -62,13 +62,13 @@ def test_no_task_is_in_both_splits_whatever_the_seeds(name: str) -> None:
     assert name == "word_game" or train.isdisjoint(held)  # without openings all word games have one prompt
 
 
-def test_demonstrations_earn_the_full_reward(name: str) -> None:
+def test_demonstrations_earn_their_reward(name: str) -> None:
     env = RECIPES[name](num_examples=12)
     oracle = OraclePolicy(env)
     for task in env.tasks():
         rollout = asyncio.run(play(env, task, oracle, sampling=Sampling(), seed=0))
         assert rollout.cause is None
-        assert rollout.reward == env.full_reward(task) > 0
+        assert rollout.reward == env.demonstrated_reward(task) > 0
 
 
 def test_more_examples_than_exist_are_refused_with_the_maximum() -> None:

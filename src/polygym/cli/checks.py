@@ -89,17 +89,17 @@ def _repeats(route: str, leaf: Environment, again: Environment) -> Check:
 
 
 def _demonstrations(route: str, leaf: Environment, results: Results) -> Check:
-    name = "demonstrations earn the full reward"
+    name = "demonstrations earn their reward"
     tasks = {task.id: task for task in leaf.tasks("held_out")}
     played = [rollout for rollout in results.rollouts if rollout.environment == route]
     if leaf.demonstrate(tasks[played[0].task_id]) is None:
         return Check(route, name, None, "demonstrate(task) is not defined")
     for rollout in played:
-        full = leaf.full_reward(tasks[rollout.task_id])
+        promised = leaf.demonstrated_reward(tasks[rollout.task_id])
         if rollout.reward is None:
             return Check(route, name, False, _unscored(rollout))
-        if rollout.reward < full - 1e-9:
-            return Check(route, name, False, f"task {rollout.task_id} earned {rollout.reward:g} of {full:g}")
+        if rollout.reward < promised - 1e-9:
+            return Check(route, name, False, f"task {rollout.task_id} earned {rollout.reward:g} of {promised:g}")
     return Check(route, name, True, f"{len(played)} tasks")
 
 

@@ -64,7 +64,7 @@ def describe(route: str, leaf: Environment, share: float) -> dict[str, Any]:
         "tasks": {"train": len(leaf.tasks("train")), "held_out": len(held_out)},
         "max_turns": leaf.max_turns,
         "rewards": leaf.rubric.weights,
-        "full_reward": leaf.full_reward(example),
+        "demonstrated_reward": leaf.demonstrated_reward(example) if leaf.demonstrate(example) is not None else None,
         "tools": [tool.to_dict()["function"] for tool in leaf.tools],
         "example": {
             "task_id": example.id,
@@ -81,7 +81,9 @@ def _print_leaf(leaf: dict[str, Any]) -> None:
     typer.echo(f"{leaf['name']}  ({leaf['kind']}, share {leaf['share']:.3f}, max_turns {leaf['max_turns']})")
     typer.echo(f"  tasks    {tasks['train']} train, {tasks['held_out']} held out")
     rewards = ", ".join(f"{name} x {weight:g}" for name, weight in leaf["rewards"].items())
-    typer.echo(f"  rewards  {rewards or '(none)'}; full reward {leaf['full_reward']:g}")
+    earned = leaf["demonstrated_reward"]
+    shown = "no demonstration" if earned is None else f"the example's demonstration earns {earned:g}"
+    typer.echo(f"  rewards  {rewards or '(none)'}; {shown}")
     for tool in leaf["tools"]:
         arguments = ", ".join(tool["parameters"].get("properties", {}))
         typer.echo(f"  tool     {tool['name']}({arguments}): {one_line(tool['description'], 80)}")

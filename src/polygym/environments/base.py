@@ -100,11 +100,11 @@ class Environment:
         """
 
     def demonstrate(self, task: Task) -> Any:
-        """The messages after the prompt that earn the full reward (a text is one assistant message), or None."""
+        """Messages after the prompt that earn `demonstrated_reward` (a text is one assistant message), or None."""
         return None
 
-    def full_reward(self, task: Task) -> float:
-        """The reward that a demonstration of this task earns."""
+    def demonstrated_reward(self, task: Task) -> float:
+        """The reward that the demonstration of this task earns: the rubric's full reward, unless a subclass differs."""
         return self.rubric.full_reward
 
     # What an environment answers.

@@ -100,9 +100,9 @@ class EnvGroup(Environment):
         """The demonstration of the task's leaf."""
         return self.leaf_of(task).demonstrate(task)
 
-    def full_reward(self, task: Task) -> float:
-        """The full reward of the task's leaf."""
-        return self.leaf_of(task).full_reward(task)
+    def demonstrated_reward(self, task: Task) -> float:
+        """The reward that the demonstration of the task's leaf earns."""
+        return self.leaf_of(task).demonstrated_reward(task)
 
     def renamed(self, name: str) -> Environment:
         """This group under another name; its routes stay, since they do not begin with it."""

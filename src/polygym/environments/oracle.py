@@ -1,6 +1,6 @@
 """OraclePolicy: answers every task with the environment's own demonstration.
 
-The one idea: an environment that can show its full reward can be tested without a model.
+The one idea: an environment that can show how its reward is earned can be tested without a model.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class WordGameEnv(MultiTurnEnv):
             messages.append(Message("user", feedback_text(task.answer, guess)))
         return messages[:-1]
 
-    def full_reward(self, task: Task) -> float:
+    def demonstrated_reward(self, task: Task) -> float:
         """What the demonstrated game earns: nobody can know the secret at the first guess."""
         turns = sum(message.role == "assistant" for message in self.demonstrate(task))
         return REWARD_BY_GUESS[len(task.info["openings"]) + turns - 1]
