@@ -99,6 +99,38 @@ def test_what_a_command_raises_decides_the_exit_code(error, code, line, monkeypa
     assert capsys.readouterr().err == line
 
 
+@pytest.mark.parametrize(
+    ("loading", "command"),
+    [
+        ("typer", "env list"),
+        ("numpy", "eval run math_rl"),
+        ("torch", "eval run math_rl -n 1"),
+        ("torch", "rl run multi_env --set output=run"),
+        ("transformers", "rl run multi_env --set output=run"),
+        ("torch", "sft run multi_env/nano --set output=run"),
+    ],
+)
+def test_ctrl_c_while_a_library_loads_is_one_line_and_130(loading, command, tmp_path):
+    code = f"""
+import sys
+class Loading:
+    def find_spec(self, name, *rest):
+        if name == "{loading}":
+            try:
+                raise KeyboardInterrupt
+            except KeyboardInterrupt as error:
+                if name == "transformers":  # which hides it
+                    raise RuntimeError("cannot load") from error
+                raise
+sys.meta_path.insert(0, Loading())
+from polygym.__main__ import main
+main()
+"""
+    command = [sys.executable, "-c", code, *command.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 def test_a_bug_of_ours_keeps_its_traceback(monkeypatch):
     def fail() -> None:
         raise ModuleNotFoundError("No module named 'polygym.gone'", name="polygym.gone")

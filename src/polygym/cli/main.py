@@ -88,11 +88,18 @@ def main(arguments: list[str] | None = None) -> None:
         # the reader (`| head`) has left; keep the interpreter from complaining when it flushes
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = INFRASTRUCTURE
-    except (PolygymError, typer.TyperException, ModuleNotFoundError, OSError) as error:
-        code = _report(error)
+    except Exception as error:
+        code = INTERRUPTED if _interrupted(error) else _report(error)
     if code == INTERRUPTED:
         typer.echo("interrupted", err=True)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C began it: a library that is interrupted while it loads may raise an error of its own instead."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _report(error: Exception) -> int:
@@ -117,6 +124,8 @@ def _report(error: Exception) -> int:
             code, message = INFRASTRUCTURE, str(error.strerror)
         else:
             message = f"{error.filename}: {error.strerror}"
+    elif not isinstance(error, PolygymError):
+        raise error
     elif not isinstance(error, UsageError):
         code = INFRASTRUCTURE
     for line in printable(message).splitlines():

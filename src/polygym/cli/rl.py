@@ -51,12 +51,8 @@ def run(
     from polygym.cli.watch import TrainingWatch
     from polygym.train import loop
 
-    try:
-        with TrainingWatch() as display:
-            summary = loop.run(loaded, resume=resume, progress=display, tracker=TensorBoardTracker())
-    except KeyboardInterrupt:
-        typer.echo("to go on from the last whole step: the same command with --resume", err=True)
-        raise
+    with TrainingWatch() as display:
+        summary = loop.run(loaded, resume=resume, progress=display, tracker=TensorBoardTracker())
     _print(summary, as_json)
 
 

@@ -309,6 +309,8 @@ class Trainer:
             self.store.append(self.done + 1, self.unsaved)
         if self.whole and self.done and self.done not in self.folder.checkpoint_steps():
             self._save()
+        if steps := self.folder.checkpoint_steps():
+            self.progress.message(f"step {steps[-1]} is kept; to go on from there: the same command with --resume")
 
 
 class _Clock:
