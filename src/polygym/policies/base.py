@@ -6,10 +6,10 @@ are its own business; environments never see them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from polygym.errors import UsageError
 from polygym.messages import Message, ToolSpec
@@ -46,7 +46,8 @@ class Request:
 
     `previous` is the policy's own last turn in this episode (None for the first): its `prompt_token_ids` and
     `token_ids` are the exact prefix of this conversation, and only the messages after it are still to be encoded.
-    `task` is filled only for a policy with `wants_task`.
+    `task` is filled only for a policy with `wants_task`. `extra` are further fields of the wire, for a policy that asks
+    a server; one that computes here has been spared those that it cannot heed.
     """
 
     messages: Sequence[Message]
@@ -55,6 +56,7 @@ class Request:
     seed: int
     previous: Turn | None = None
     task: Task | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Policy(Protocol):
