@@ -17,15 +17,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, get_args
 
 from polygym.errors import PolicyError, UsageError, nearest
-from polygym.messages import Message, ToolCall
-from polygym.parsing.reasoning import strip_reasoning
+from polygym.messages import Message
 from polygym.parsing.tool_calls import parse_tool_calls
 from polygym.policies.backoff import CircuitBreaker, backoff_seconds
 from polygym.policies.base import Request
 from polygym.policies.endpoint import Endpoint, encode
 from polygym.policies.hermes import as_plain_messages
 from polygym.policies.outcomes import Outcome, tokens_left
-from polygym.policies.wire import native_calls, read_usage, wire_messages
+from polygym.policies.wire import native_turn, read_usage, wire_messages
 from polygym.rollout import Turn, Usage
 from polygym.seeds import derive_seed
 
@@ -205,18 +204,12 @@ class OpenAIPolicy:
         sample = outcome.sample
         if sample is None:
             return Turn(Message("assistant"), "context", usage)
-        content, reasoning, finish_reason = sample.content, sample.reasoning, "stop"
-        if outcome.action == "stop":
-            finish_reason = "length"
-        calls: tuple[ToolCall, ...]
-        if self.tool_calls == "text" and request.tools:
-            parsed = parse_tool_calls(content, request.tools, finish_reason=finish_reason)
-            calls, content, thought = parsed.calls, parsed.content, parsed.reasoning
-        else:
-            calls = native_calls(sample, request.tools, len(request.messages))
-            content, thought = strip_reasoning(content) if "think" in content else (content, "")
+        finish_reason = "length" if outcome.action == "stop" else "stop"
+        if self.tool_calls == "native" or not request.tools:
+            return native_turn(sample, request.tools, len(request.messages), finish_reason, usage)
+        parsed = parse_tool_calls(sample.content, request.tools, finish_reason=finish_reason)
         return Turn(
-            Message("assistant", content, calls, reasoning=reasoning or thought),
+            Message("assistant", parsed.content, parsed.calls, reasoning=sample.reasoning or parsed.reasoning),
             finish_reason,
             usage,
             sample.prompt_token_ids,
@@ -240,7 +233,10 @@ class OpenAIPolicy:
     def _error(self, kind: str, text: str, outcome: Outcome | None = None) -> PolicyError:
         words = self.endpoint.redacted(f"model {self.name!r} at {self.endpoint.address}: {text}")
         return PolicyError(
-            words, kind, status=outcome and outcome.status, retry_after=outcome and outcome.retry_after
+            words,
+            kind,
+            status=outcome.status if outcome else None,
+            retry_after=outcome.retry_after if outcome else None,
         )
 
     def _hint(self, outcome: Outcome) -> str:

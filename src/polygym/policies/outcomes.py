@@ -15,7 +15,7 @@ policy sampled, and drawing again would bias training.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -97,14 +97,18 @@ class Outcome:
         return len(self.sample.calls) if self.sample else 0
 
 
-def classify(status: int, body: Any, retry_after: float | None = None) -> Outcome:
+def classify(
+    status: int, body: Any, retry_after: float | None = None, read: Callable[[Any, float | None], Outcome] | None = None
+) -> Outcome:
     """The meaning of an HTTP answer whose JSON (or, where it is none, text) is `body`.
+
+    `read` tells the meaning of the body of a success; the default reads chat completions.
 
     >>> classify(429, {}, 2).action, classify(200, "<html>").reason, classify(404, None).reason
     ('retry', 'empty_response', 'not_found')
     """
     if 200 <= status < 300:
-        return _success(body, retry_after)
+        return (read or _success)(body, retry_after)
     return replace(_failure(status, body, retry_after), status=status)
 
 
@@ -133,14 +137,14 @@ def _failure(status: int, body: Any, retry_after: float | None) -> Outcome:
 
 def _success(body: Any, retry_after: float | None) -> Outcome:
     if not isinstance(body, Mapping):
-        detail = f"status 200 with {_shape(body)} in place of a completion"
+        detail = f"status 200 with {shape_of(body)} in place of a completion"
         return Outcome("retry", "empty_response", detail, retry_after)
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, Sequence) and not isinstance(choices, str) and choices else None
     if not isinstance(choice, Mapping):
         if body.get("error") or body.get("object") == "error":
-            return _hidden_error(body, retry_after)
-        return Outcome("retry", "empty_response", f"status 200 without choices: {_shape(body)}", retry_after)
+            return hidden_error(body, retry_after)
+        return Outcome("retry", "empty_response", f"status 200 without choices: {shape_of(body)}", retry_after)
     finish = _finish_reason(choice)
     if finish in _BROKEN_REASONS or choice.get("error"):
         words = _cut(error_words(choice.get("error"))) or f"finish_reason {finish!r}"
@@ -156,7 +160,7 @@ def _success(body: Any, retry_after: float | None) -> Outcome:
     return Outcome("retry", "empty_response", detail, retry_after)
 
 
-def _hidden_error(body: Mapping[str, Any], retry_after: float | None) -> Outcome:
+def hidden_error(body: Mapping[str, Any], retry_after: float | None) -> Outcome:
     """An error that a gateway sent with status 200: judged by the status that its body names, or else by its words."""
     error = body["error"] if isinstance(body.get("error"), Mapping) else body
     for key in ("status", "status_code", "code", "http_code"):
@@ -212,7 +216,8 @@ def _cut(words: str) -> str:
     return words if len(words) <= DETAIL_CHARACTERS else words[:DETAIL_CHARACTERS] + "..."
 
 
-def _shape(body: Any) -> str:
+def shape_of(body: Any) -> str:
+    """A body that is not what was expected, in a few words."""
     if body is None or body == "" or body == b"":
         return "an empty body"
     if isinstance(body, (str, bytes, bytearray)):

@@ -1,7 +1,8 @@
-"""The OpenAI chat wire: messages to JSON, and a completion's JSON to a sample.
+"""The OpenAI chat wire: messages to JSON, and a completion's JSON to a sample and a turn.
 
 The one idea: our messages are strict and the wire is not. What goes out is always something that every server accepts;
-what comes in may be anything and is read without raising.
+what comes in may be anything and is read without raising. What a client sends to a server is read by
+`polygym.policies.wire_input`, which refuses what it cannot read.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from polygym.messages import Message, ToolCall, ToolSpec
 from polygym.parsing.arguments import parse_arguments
-from polygym.rollout import Usage
+from polygym.parsing.reasoning import strip_reasoning
+from polygym.rollout import Turn, Usage
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -23,33 +25,58 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 def wire_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages with native tool calls. Calls and results without an id get one, in order, as the wire requires."""
     rows: list[dict[str, Any]] = []
-    waiting: deque[str] = deque()  # ids of the last calls that have no result yet
-    for position, message in enumerate(messages):
+    for message in with_call_ids(messages):
         if message.tool_calls:
-            ids = [call.id or f"call_{position}_{index}" for index, call in enumerate(message.tool_calls)]
-            waiting = deque(ids)
-            calls = [_wire_call(call, call_id) for call, call_id in zip(message.tool_calls, ids, strict=True)]
+            calls = []
+            for call in message.tool_calls:
+                name, arguments = accepted_call(call)
+                calls.append({"id": call.id, "type": "function", "function": {"name": name, "arguments": arguments}})
             rows.append({"role": message.role, "content": message.content or None, "tool_calls": calls})
         elif message.role == "tool":
-            call_id = message.tool_call_id or (waiting[0] if waiting else "call")
-            if call_id in waiting:
-                waiting.remove(call_id)
-            rows.append({"role": "tool", "tool_call_id": call_id, "content": message.content})
+            rows.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content})
         else:
             rows.append({"role": message.role, "content": message.content})
     return rows
 
 
-def _wire_call(call: ToolCall, call_id: str) -> dict[str, Any]:
-    # Servers refuse a history with a bad name or with arguments that are no JSON object: one bad call of the policy
-    # would end its episode with status 400.
+def with_call_ids(messages: Sequence[Message], position: int = 0) -> list[Message]:
+    """The messages, every call and every result with an id. `position` is the number of messages before them.
+
+    A call without one is named after its place; a result without one belongs to the first call that has none yet.
+    """
+    named = []
+    waiting: deque[str] = deque()  # ids of the last calls that have no result yet
+    for at, message in enumerate(messages, position):
+        if message.tool_calls:
+            if not all(call.id for call in message.tool_calls):
+                calls = [
+                    call if call.id else replace(call, id=f"call_{at}_{index}")
+                    for index, call in enumerate(message.tool_calls)
+                ]
+                message = replace(message, tool_calls=tuple(calls))
+            waiting = deque(call.id for call in message.tool_calls)
+        elif message.role == "tool":
+            call_id = message.tool_call_id or (waiting[0] if waiting else "call")
+            if call_id != message.tool_call_id:
+                message = replace(message, tool_call_id=call_id)
+            if call_id in waiting:
+                waiting.remove(call_id)
+        named.append(message)
+    return named
+
+
+def accepted_call(call: ToolCall) -> tuple[str, str]:
+    """Name and arguments of a past call as every server accepts them.
+
+    Servers refuse a history with a bad name or with arguments that are no JSON object: one bad call of the policy would
+    end its episode with status 400.
+    """
     name = _NOT_IN_NAMES.sub("_", call.name)[:64] or "unknown"
     arguments: Any = call.arguments
     if call.error is not None and not arguments and call.raw:
         written_object = _object(call.raw)
         arguments = {"malformed": call.raw} if written_object is None else written_object
-    written = json.dumps(dict(arguments), ensure_ascii=False)
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": written}}
+    return name, json.dumps(dict(arguments), ensure_ascii=False)
 
 
 def _object(text: str) -> dict[str, Any] | None:
@@ -96,15 +123,15 @@ def read_sample(body: Mapping[str, Any], choice: Mapping[str, Any]) -> Sample:
     message = choice.get("message")
     if not isinstance(message, Mapping):
         message = {"content": choice.get("text")}  # the form of plain completions
-    content, reasoning = _content(message.get("content"))
+    content, reasoning = content_texts(message.get("content"))
     if not content and isinstance(message.get("refusal"), str):
         content = message["refusal"]  # the policy declined in words: that is its answer
     for key in ("reasoning_content", "reasoning", "thinking"):
-        reasoning = reasoning or _content(message.get(key))[0]
+        reasoning = reasoning or content_texts(message.get(key))[0]
     return Sample(content, reasoning, _calls(message), *_tokens(body, choice, message))
 
 
-def _content(value: Any) -> tuple[str, str]:
+def content_texts(value: Any) -> tuple[str, str]:
     """Visible text and reasoning of a content field: text, null, or a list of parts."""
     if isinstance(value, str):
         return value, ""
@@ -116,7 +143,7 @@ def _content(value: Any) -> tuple[str, str]:
             visible.append(part)
         elif isinstance(part, Mapping):
             if str(part.get("type", "text")) in ("thinking", "reasoning"):
-                reasoning.append(_content(part.get("thinking") or part.get("reasoning") or part.get("text"))[0])
+                reasoning.append(content_texts(part.get("thinking") or part.get("reasoning") or part.get("text"))[0])
             else:
                 text = part.get("text", part.get("refusal"))
                 visible.append(text if isinstance(text, str) else "")
@@ -149,22 +176,20 @@ def _tokens(
     body: Mapping[str, Any], choice: Mapping[str, Any], message: Mapping[str, Any]
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[float, ...] | None]:
     """Ids of the prompt, ids of the sample and their log-probabilities: NeMo Gym's fields on the message, or vLLM's."""
-    prompt = _ids(message.get("prompt_token_ids") or body.get("prompt_token_ids") or choice.get("prompt_token_ids"))
+    prompt = token_ids(
+        message.get("prompt_token_ids") or body.get("prompt_token_ids") or choice.get("prompt_token_ids")
+    )
     listed = choice.get("logprobs")
     listed = listed.get("content") if isinstance(listed, Mapping) else None
     entries = [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, Sequence) else []
-    ids = _ids(message.get("generation_token_ids") or choice.get("token_ids"))
+    ids = token_ids(message.get("generation_token_ids") or choice.get("token_ids"))
     if ids is None and entries:  # vLLM's return_tokens_as_token_ids
-        ids = _ids([entry.get("token") if "token_id:" in str(entry.get("token")) else None for entry in entries])
+        ids = token_ids([entry.get("token") if "token_id:" in str(entry.get("token")) else None for entry in entries])
     values = message.get("generation_log_probs") or [entry.get("logprob") for entry in entries]
-    logprobs = None
-    if ids is not None and isinstance(values, Sequence) and len(values) == len(ids):
-        numbers = [float(value) for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
-        logprobs = tuple(numbers) if len(numbers) == len(ids) else None
-    return prompt, ids, logprobs
+    return prompt, ids, log_probs(values, ids)
 
 
-def _ids(values: Any) -> tuple[int, ...] | None:
+def token_ids(values: Any) -> tuple[int, ...] | None:
     """Token ids from numbers or texts such as "17" and "token_id:17"; None unless all of them are ids."""
     if not isinstance(values, Sequence) or isinstance(values, str) or not values:
         return None
@@ -176,6 +201,14 @@ def _ids(values: Any) -> tuple[int, ...] | None:
             return None
         ids.append(value)
     return tuple(ids)
+
+
+def log_probs(values: Any, ids: Sequence[int] | None) -> tuple[float, ...] | None:
+    """Log-probabilities of `ids`; None unless there is a number for each."""
+    if ids is None or not isinstance(values, Sequence) or len(values) != len(ids):
+        return None
+    numbers = [float(value) for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    return tuple(numbers) if len(numbers) == len(ids) else None
 
 
 def read_usage(body: Any, sample: Sample | None) -> Usage:
@@ -204,14 +237,33 @@ def native_calls(sample: Sample, tools: Sequence[ToolSpec], position: int) -> tu
     for index, wire in enumerate(sample.calls):
         call_id = wire.id if wire.id and wire.id not in ids else f"call_{position}_{index}"
         ids.add(call_id)
-        parsed = parse_arguments(wire.arguments, {"additionalProperties": True})
-        error = parsed.error or (None if wire.name in known else "unknown_tool" if wire.name else "missing_name")
-        raw = (
-            ""
-            if error is None
-            else wire.arguments
-            if isinstance(wire.arguments, str)
-            else json.dumps(wire.arguments, ensure_ascii=False, default=str)
-        )
-        calls.append(ToolCall(wire.name, parsed.args or {}, call_id, error, raw))
+        calls.append(decoded_call(wire.name, wire.arguments, call_id, known))
     return tuple(calls)
+
+
+def decoded_call(name: str, arguments: Any, call_id: str, known: Container[str] | None = None) -> ToolCall:
+    """A call from what is on the wire. Without the `known` names of tools, every name is one."""
+    parsed = parse_arguments(arguments, {"additionalProperties": True})
+    error: str | None = parsed.error
+    if error is None and not name:
+        error = "missing_name"
+    elif error is None and known is not None and name not in known:
+        error = "unknown_tool"
+    raw = ""
+    if error is not None:
+        raw = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+    return ToolCall(name, parsed.args or {}, call_id, error, raw)
+
+
+def native_turn(sample: Sample, tools: Sequence[ToolSpec], position: int, finish_reason: str, usage: Usage) -> Turn:
+    """The turn that a sample with native calls is; `position` is the number of messages before it."""
+    content, thought = strip_reasoning(sample.content) if "think" in sample.content else (sample.content, "")
+    calls = native_calls(sample, tools, position)
+    return Turn(
+        Message("assistant", content, calls, reasoning=sample.reasoning or thought),
+        finish_reason,
+        usage,
+        sample.prompt_token_ids,
+        sample.token_ids,
+        sample.logprobs,
+    )
