@@ -82,7 +82,7 @@ class Environment:
         self.few_shot = read_few_shot(few_shot)
         self.rubric = self._check_rubric(rubric)
         self._tasks = self._read_tasks(dataset, eval_dataset, held_out, check_seed(seed))
-        self._preamble = ([Message("system", self.system_prompt)] if self.system_prompt else []) + self.few_shot
+        self.preamble = ([Message("system", self.system_prompt)] if self.system_prompt else []) + self.few_shot
         self._find_hooks()
 
     # What an author may override.
@@ -117,7 +117,7 @@ class Environment:
 
     def prompt(self, task: Task) -> list[Message]:
         """What the policy reads first: system message, worked examples, the task's own messages."""
-        return [*self._preamble, *task.prompt]
+        return [*self.preamble, *task.prompt]
 
     def tools_of(self, task: Task) -> Sequence[ToolSpec]:
         """What the policy may call in this task's episodes."""
