@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from polygym.errors import UsageError
 
 RESERVED = ("_default", "all", "combined", "eval", "reward", "time")
 MAX_LENGTH = 128
+AGENT = "simple_agent"
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 
 
@@ -63,6 +65,43 @@ def check_names(names: Sequence[object]) -> None:
             f"{path!r} in file names; rename one with env_names",
             "colliding_path",
         )
+
+
+def served_name(target: str) -> str:
+    """Name of the server of an environment that is given by id, as package.module:name, or by path.
+
+    >>> served_name("math_rl"), served_name("my_package.weather:load"), served_name("./my_env")
+    ('math_rl', 'weather', 'my_env')
+
+    Raises:
+        UsageError: when it is none of these.
+    """
+    if re.fullmatch(r"\w[\w-]*", target):
+        return target
+    path = target.partition(":")[0]
+    name = Path(path).stem if "/" in path or path.endswith(".py") else path.rpartition(".")[2]
+    if not name:
+        raise UsageError(f"environment {target!r} must be an id, package.module:name, or a path")
+    return name
+
+
+def agent_name(environment: str) -> str:
+    """Name of the agent that plays a served environment.
+
+    >>> agent_name("math_rl")
+    'math_rl_simple_agent'
+    """
+    return f"{environment}_{AGENT}"
+
+
+def environment_of_agent(agent: str) -> str | None:
+    """The environment that an agent's name says it plays; None where it says none.
+
+    >>> environment_of_agent("math_rl_simple_agent")
+    'math_rl'
+    """
+    environment = agent.removesuffix(f"_{AGENT}")
+    return None if environment in (agent, "") else environment
 
 
 def _check_name(name: object, position: int) -> None:

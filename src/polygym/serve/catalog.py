@@ -7,16 +7,14 @@ the names of their environments alone: `X` is served by the resources server `X`
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
+from polygym.environments.names import AGENT, agent_name, environment_of_agent, served_name
 from polygym.errors import UsageError, nearest
 
 RESOURCES, AGENTS, MODELS = "resources_servers", "responses_api_agents", "responses_api_models"
 SERVER_TYPES = (RESOURCES, AGENTS, MODELS)
-AGENT = "simple_agent"
 POLICY_MODEL = "policy_model"
 OWN_ENTRYPOINT = "app.py"
 """What published configs name as the entrypoint of every server: the implementation of that name, which is ours."""
@@ -55,15 +53,8 @@ def resources_block(target: str) -> tuple[str, dict[str, Any]]:
     >>> resources_block("my_package.weather:WeatherServer")
     ('weather', {'resources_servers': {'weather': {'entrypoint': 'my_package.weather:WeatherServer'}}})
     """
-    if re.fullmatch(r"\w[\w-]*", target):
-        return target, {RESOURCES: {target: {"entrypoint": OWN_ENTRYPOINT}}}
-    path = target.partition(":")[0]
-    name = Path(path).stem if "/" in path or path.endswith(".py") else path.rpartition(".")[2]
-    if not name:
-        raise UsageError(
-            f"--resources-server {target!r} must be the id of an environment, package.module:name, or a path"
-        )
-    return name, {RESOURCES: {name: {"entrypoint": target}}}
+    name = served_name(target)
+    return name, {RESOURCES: {name: {"entrypoint": OWN_ENTRYPOINT if target == name else target}}}
 
 
 def model_block(model_type: str) -> dict[str, Any]:
@@ -90,15 +81,6 @@ def agent_block(resources_server: str, model_server: str) -> dict[str, Any]:
     }
 
 
-def agent_name(environment: str) -> str:
-    """Name of the agent that plays an environment.
-
-    >>> agent_name("math_rl")
-    'math_rl_simple_agent'
-    """
-    return f"{environment}_{AGENT}"
-
-
 def environments_of(agents: Iterable[str]) -> list[str]:
     """The environments that agents of these names play, each once: what has to be started for rows that name them.
 
@@ -110,8 +92,8 @@ def environments_of(agents: Iterable[str]) -> list[str]:
     """
     found = {}
     for agent in agents:
-        environment = agent.removesuffix(f"_{AGENT}")
-        if environment in (agent, ""):
+        environment = environment_of_agent(agent)
+        if environment is None:
             raise UsageError(
                 f"agent {agent!r} does not say which environment it plays, as {agent_name('math_rl')!r} does; give the "
                 "config that defines it"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from polygym.environments.names import agent_name
 from polygym.errors import UsageError, nearest
 from polygym.serve.catalog import (
     AGENTS,
@@ -24,7 +25,6 @@ from polygym.serve.catalog import (
     RESOURCES,
     SERVER_TYPES,
     agent_block,
-    agent_name,
     model_block,
     resources_block,
 )
