@@ -87,6 +87,12 @@ def test_an_evaluation_prints_a_table_and_writes_three_files(folder):
     assert (folder / "out/echo_failures.jsonl").read_bytes() == b""
 
 
+def test_the_config_of_a_recipe_can_be_evaluated_by_name(folder):
+    done = polygym(folder, "eval", "run", "document_search_l1/config", "-m", "oracle", "-n", "1", "-r", "1", "--json")
+    found = json.loads(done.stdout)
+    assert (found["settings"]["sampling"]["documents"]["max_tokens"], found["combined"]["mean_reward"]) == (96, 1.0)
+
+
 def test_an_endpoint_that_is_down_is_exit_code_1_and_no_reward_of_0(folder):
     model = "http://127.0.0.1:9/v1"
     done = polygym(folder, "eval", "run", "echo_env:load", "-m", model, "-n", "1", "-r", "1", "--timeout", "5")

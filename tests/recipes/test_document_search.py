@@ -106,3 +106,5 @@ def test_an_answer_without_its_own_line_earns_nothing() -> None:
 def test_the_config_of_the_recipe_is_valid() -> None:
     config = load_config("document_search")
     assert [(entry.id, entry.name) for entry in config.env] == [("document_search", "documents")]
+    level_1 = load_config("document_search_l1", ["name=document_search", "env.documents.id=document_search"])
+    assert level_1 == config

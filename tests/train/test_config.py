@@ -136,7 +136,8 @@ def test_a_config_of_the_other_command_is_told_so() -> None:
 
 
 def test_shipped_recipes_have_configs() -> None:
-    assert {"multi_env", "math_rl", "tool_use", "word_game"} <= set(recipe_configs())
+    assert {"multi_env", "math_rl", "tool_use", "word_game", "document_search_l1"} <= set(recipe_configs())
+    assert load_config("math_rl/config", ["name=math_rl"]) == load_config("math_rl")
 
 
 def test_two_environments_of_one_name_are_refused_before_they_are_loaded() -> None:

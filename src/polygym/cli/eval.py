@@ -26,7 +26,7 @@ def _noun() -> None:
 @app.command("run", epilog="Example: polygym eval run multi_env --model nano -n 50 -r 4 -o results/nano")
 def run(
     environment: Annotated[
-        str, typer.Argument(metavar="ENV_OR_CONFIG", help="Environment id, or a config whose environments to take.")
+        str, typer.Argument(metavar="ENV_OR_CONFIG", help="Environment id, or a config whose environments to take: multi_env/config.")
     ],
     model: Annotated[
         str | None,
@@ -105,7 +105,8 @@ class Subject:
 def find_subject(name: str, settings: list[str], sampling: dict[str, Any]) -> Subject:
     """The environment behind an id, or the environments of a config as one.
 
-    A shipped recipe's plain name is its environment; `NAME/VARIANT` and a path to a TOML file are configs.
+    A shipped recipe's plain name is its environment; `NAME/config`, `NAME/VARIANT` and a path to a TOML file are
+    configs.
 
     Args:
         name: id, path of a config, or a shipped config's name.

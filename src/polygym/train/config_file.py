@@ -46,14 +46,18 @@ def check_run_name(name: str) -> None:
 
 
 def recipe_configs() -> list[str]:
-    """Names of the shipped configs: `NAME` for a recipe's `config.toml`, `NAME/VARIANT` for its `VARIANT.toml`."""
+    """Names of the shipped configs: `NAME` for a recipe's `config.toml`, `NAME/VARIANT` for its `VARIANT.toml`.
+
+    `NAME/config` is `NAME` too, for where the plain name means the environment (`polygym eval run`).
+    """
     names = []
     for folder in resources.files("polygym.recipes").iterdir():
         if folder.is_dir():
             for file in folder.iterdir():
                 if file.name.endswith(".toml"):
                     variant = file.name.removesuffix(".toml")
-                    names.append(folder.name if variant == "config" else f"{folder.name}/{variant}")
+                    names += [folder.name] if variant == "config" else []
+                    names.append(f"{folder.name}/{variant}")
     return sorted(names)
 
 
