@@ -54,9 +54,28 @@ def read_rows(source: str | Path | bytes, *, limit: int | None = None) -> list[R
     >>> read_rows(b'{"question": "1 + 1"}\\n')
     [{'id': 0, 'question': '1 + 1'}]
     """
+    rows, lines = _strict_rows(source, limit)
+    return assign_ids(rows, name=_name(source), lines=lines)
+
+
+def read_wire_rows(source: str | Path | bytes, *, limit: int | None = None) -> tuple[list[Row], list[int]]:
+    """The rows of a JSONL file for servers as they are, and the physical line of each.
+
+    Equal rows are rollouts of one task, and rows of several agents may share an id, so ids are not looked at here.
+
+    Raises:
+        RowError: as `read_rows`, but for ids.
+    """
+    rows, lines = _strict_rows(source, limit)
+    if not rows:
+        raise RowError(f"{_name(source)} has no rows", "empty_dataset")
+    return rows, lines
+
+
+def _strict_rows(source: str | Path | bytes, limit: int | None) -> tuple[list[Row], list[int]]:
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise RowError(f"limit={limit!r} must be an integer of at least 1, or None to read every row", "bad_limit")
-    name, data = _content(source)
+    name, data = _name(source), _content(source)
     rows: list[Row] = []
     lines: list[int] = []
     for line, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
@@ -65,7 +84,7 @@ def read_rows(source: str | Path | bytes, *, limit: int | None = None) -> list[R
         if raw.strip():
             rows.append(_strict_row(raw, line, name))
             lines.append(line)
-    return assign_ids(rows, name=name, lines=lines)
+    return rows, lines
 
 
 def assign_ids(
@@ -99,11 +118,15 @@ def assign_ids(
     return numbered
 
 
-def _content(source: str | Path | bytes) -> tuple[str, bytes]:
+def _name(source: str | Path | bytes) -> str:
+    return "dataset" if isinstance(source, bytes) else str(source)
+
+
+def _content(source: str | Path | bytes) -> bytes:
     if isinstance(source, bytes):
-        return "dataset", source
+        return source
     try:
-        return str(source), Path(source).read_bytes()
+        return Path(source).read_bytes()
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"cannot read {str(source)!r}: {reason}; give the path of a JSONL file") from error
@@ -191,12 +214,22 @@ def agent_of(row: Mapping[str, Any], default: str | None, known: Iterable[str]) 
     return agents_of([row], default, known)[0]
 
 
-def agents_of(rows: Iterable[Mapping[str, Any]], default: str | None, known: Iterable[str]) -> list[str]:
-    """The agent of each row (see `agent_of`). Rows that name none are reported together, in one error."""
+def agents_of(
+    rows: Iterable[Mapping[str, Any]],
+    default: str | None,
+    known: Iterable[str],
+    *,
+    lines: Sequence[int] | None = None,
+) -> list[str]:
+    """The agent of each row (see `agent_of`). Rows that name none are reported together, in one error.
+
+    `lines` numbers the rows in messages; default their position, from 1.
+    """
     names = list(known)
     agents: list[str] = []
     missing: list[int] = []
-    for line, row in enumerate(rows, start=1):
+    for position, row in enumerate(rows):
+        line = lines[position] if lines is not None else position + 1
         reference = row.get("agent_ref")
         if reference is None:
             reference = {}

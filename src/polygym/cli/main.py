@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+import polygym.cli.data
 import polygym.cli.env
 import polygym.cli.eval
 import polygym.cli.model
@@ -48,6 +49,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(polygym.cli.env.app, name="env")
+app.add_typer(polygym.cli.data.app, name="data")
 app.command("plan", epilog="Example: polygym plan multi_env --eval results/nano_metrics.json")(polygym.cli.plan.plan)
 app.add_typer(polygym.cli.eval.app, name="eval")
 app.add_typer(polygym.cli.sft.app, name="sft")

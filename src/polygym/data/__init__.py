@@ -1,0 +1,1 @@
+"""Rows for servers: those of an environment, and several environments' as one file."""
