@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from transformers import AutoModelForCausalLM
@@ -16,6 +18,7 @@ from transformers import AutoModelForCausalLM
 import training_toys as toy
 from polygym.errors import UsageError
 from polygym.train import sft
+from polygym.train.progress import TrainProgress
 from polygym.train.sft_config import load_config
 
 CONFIG = """
@@ -131,3 +134,23 @@ def test_a_supervised_run_prints_nothing_of_its_own(
 ) -> None:
     sft.run(config(model, tmp_path, "max_steps=1"))
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_display_is_told_each_phase_and_every_rollout_of_an_evaluation(model: Path, tmp_path: Path) -> None:
+    class Heard(TrainProgress):
+        told: ClassVar[list[str]] = []
+
+        def phase(self, name: str) -> None:
+            self.told.append(name)
+
+        def start(self, total_by_environment: Mapping[str, int]) -> None:
+            self.told.append(f"start {dict(total_by_environment)}")
+
+        def step(self, step: int, max_steps: int, metrics: Mapping[str, float]) -> None:
+            self.told.append(f"step {step}")
+
+    sft.run(config(model, tmp_path, "max_steps=2", "eval.interval=0"), progress=Heard())
+    assert Heard.told == [
+        *("update", "step 1", "update", "step 2", "checkpoint", "evaluate"),
+        "start {'a': 4, 'e': 4}",
+    ]

@@ -122,6 +122,7 @@ class SupervisedTrainer:
         done = 0
         try:
             while done < self.config.max_steps and not self._finished():
+                self.progress.phase("update")
                 metrics = self._step(done)
                 if done == 0:  # only now: a demonstration that cannot be learned from leaves no folder behind
                     self.folder.make(self.config)
@@ -142,6 +143,7 @@ class SupervisedTrainer:
         return Summary(str(self.folder.path), done, time.perf_counter() - started, results=results)
 
     def _save(self) -> None:
+        self.progress.phase("checkpoint")
         save_model(self.folder.path / "model", self.policy.model, self.tokenizer)
 
     def _step(self, number: int) -> dict[str, float]:
@@ -191,6 +193,7 @@ class SupervisedTrainer:
             rollouts_per_example=self.config.eval.rollouts_per_example,
             sampling=self.config.sampling.to_sampling(),
             seed=self.config.seed,
+            progress=self.progress,
         )
         results.save(self.folder.evals / f"step_{step}.json")
         return results
