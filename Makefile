@@ -17,7 +17,7 @@ check: .venv/ready  ## style and types
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("polygym needs Python 3.11 or newer, %s is %d.%d; run: make PYTHON=/path/to/python3.11 ..." % (sys.executable, v[0], v[1]))'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,data,view,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,serve,data,view,dev]'
 	touch $@
 
 clean:
