@@ -64,7 +64,7 @@ def task_of(row: Mapping[str, Any], environment: Environment | str) -> Task:
     messages = read_create_params(row["responses_create_params"]).messages
     if isinstance(environment, Environment):
         name = environment.name
-        messages = _without(messages, environment.preamble)
+        messages = without_preamble(messages, environment.preamble)
     else:
         name = environment
     info = {key: value for key, value in row.items() if not is_reserved(key)}
@@ -117,7 +117,7 @@ def _check_shape(row: object) -> None:
         raise UsageError(f'agent_ref is {agent!r:.80}; write {{"type": "{AGENTS}", "name": "..."}}')
 
 
-def _without(messages: list[Message], preamble: list[Message]) -> list[Message]:
-    """The messages after the preamble, where they begin with it and do not end there."""
+def without_preamble(messages: list[Message], preamble: list[Message]) -> list[Message]:
+    """The messages of a row after the environment's preamble, where they begin with it and do not end there."""
     count = len(preamble)
     return messages[count:] if len(messages) > count and messages[:count] == preamble else messages
