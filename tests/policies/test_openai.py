@@ -353,14 +353,14 @@ def test_an_endpoint_that_comes_back_is_used_again() -> None:
     now = 0.0
     with Loopback([*[status(500)] * 9, busy("0"), ok("4")]) as server:
         policy = OpenAIPolicy("m", server.url, retries=0, concurrency=1)
-        policy._breaker = CircuitBreaker(8, 10.0, clock=lambda: now)
+        policy.asker.breaker = CircuitBreaker(8, 10.0, clock=lambda: now)
         errors = complete(policy, *[ask(seed=seed) for seed in range(20)])
         assert len(server.requests) == 8
         assert "not tried" in str(errors[8])
         now = 10.0
         complete(policy, ask(), ask())
         assert len(server.requests) == 9
-        now, policy.retries = 20.0, 1
+        now, policy.asker.retries = 20.0, 1
         turns = complete(policy, *[ask()] * 5)
         assert [isinstance(turn, Turn) for turn in turns] == [True] * 5
         assert len(server.requests) == 15

@@ -1,7 +1,7 @@
 """The address of a model endpoint, and connections to it.
 
 The one idea: connections belong to an event loop and live as long as it does, so a policy can be used by one
-`asyncio.run` after another, and from several threads, and leaves nothing open. The key is read from the environment
+`asyncio.run` after another, and from several threads, and leaves nothing open. A key that the environment holds is read
 where it is needed and kept nowhere else.
 """
 
@@ -11,9 +11,9 @@ import asyncio
 import io
 import json
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -42,23 +42,35 @@ class _Loop:
     places: asyncio.Semaphore
 
 
+Classify = Callable[[int, Any, float | None], Outcome]
+"""What an answer means, from its status, its JSON or text, and the seconds that it asks to wait."""
+
+
 class Endpoint:
-    """Sends bodies to `{base_url}/chat/completions` and says what came back.
+    """Sends bodies to one address and says what came back.
 
     Args:
-        base_url: default is the environment's `OPENAI_BASE_URL`, else OpenAI's own address if there is a key. An
-            address is shown and saved, so it may not hold a password.
-        api_key_env: name of the environment variable that holds the key.
+        address: an http address as `http_address` checks it.
         concurrency: places; each is for one request under way.
-
-    Raises:
-        UsageError: when there is no address, or it is no http address.
+        path: of the requests, after the address.
+        key: tells the key, or None where there is none.
+        classify: the meaning of an answer.
     """
 
-    def __init__(self, base_url: str | None, api_key_env: str, concurrency: int) -> None:
-        self.api_key_env = api_key_env
-        self.address = _base_url(base_url, api_key_env)
+    def __init__(
+        self,
+        address: str,
+        concurrency: int,
+        *,
+        path: str = "/chat/completions",
+        key: Callable[[], str | None],
+        classify: Classify = classify,
+    ) -> None:
+        self.address = address
+        self.path = path
         self._concurrency = concurrency
+        self._key = key
+        self._classify = classify
         self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
 
     @property
@@ -68,12 +80,12 @@ class Endpoint:
 
     @property
     def has_key(self) -> bool:
-        """Whether the environment holds a key."""
-        return bool(os.environ.get(self.api_key_env))
+        """Whether there is a key."""
+        return bool(self._key())
 
     def redacted(self, text: str) -> str:
         """`text` without the key, which servers like to quote."""
-        key = os.environ.get(self.api_key_env)
+        key = self._key()
         return text.replace(key, "***") if key else text
 
     @asynccontextmanager
@@ -82,19 +94,38 @@ class Endpoint:
         async with (await self._loop()).places:
             yield
 
-    async def post(self, body: bytes, seconds: float) -> tuple[Outcome, Any]:
-        """One try: what it means, and the decoded answer (None where there was none)."""
+    async def post(self, body: bytes, seconds: float, cookies: dict[str, str] | None = None) -> tuple[Outcome, Any]:
+        """One try: what it means, and the decoded answer (None where there was none).
+
+        `cookies` are sent along, and those that the server sets are put there.
+        """
+        data = body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body)
+        return await self._request("POST", self.path, data, seconds, cookies, self._classify)
+
+    async def get(self, path: str, seconds: float) -> tuple[Outcome, Any]:
+        """One try to read `path`; any answer with status 200 means `continue`."""
+        return await self._request("GET", path, None, seconds, None, _reachable)
+
+    async def _request(
+        self, method: str, path: str, data: Any, seconds: float, cookies: dict[str, str] | None, classify: Classify
+    ) -> tuple[Outcome, Any]:
         import aiohttp
 
         session = (await self._loop()).session
-        url = f"{self.address}/chat/completions"
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_SECONDS))
-        data = body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body)
         try:
-            async with session.post(url, data=data, timeout=timeout, allow_redirects=False) as response:
+            async with session.request(
+                method, f"{self.address}{path}", data=data, timeout=timeout, allow_redirects=False, cookies=cookies
+            ) as response:
                 answer = decode(await response.read())
-                retry_after = retry_after_seconds(response.headers) if response.status != 200 else None
-                return classify(response.status, answer, retry_after), answer
+                if cookies is not None:
+                    cookies.update((name, morsel.value) for name, morsel in response.cookies.items())
+                if response.status == 200:
+                    return classify(200, answer, None), answer
+                outcome = classify(response.status, answer, retry_after_seconds(response.headers))
+                # What OpenAI's servers, and ours, say when another try would be in vain.
+                final = response.headers.get("x-should-retry") == "false"
+                return (replace(outcome, final=True) if final else outcome), answer
         except (aiohttp.InvalidURL, aiohttp.ClientSSLError) as error:
             return Outcome("fail", "connection", _words(error)), None
         except aiohttp.ConnectionTimeoutError:
@@ -123,10 +154,14 @@ class Endpoint:
         import aiohttp
 
         headers = {"Content-Type": "application/json", "User-Agent": "polygym"}
-        if key := os.environ.get(self.api_key_env):
+        if key := self._key():
             headers["Authorization"] = f"Bearer {key}"
-        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
-        session = aiohttp.ClientSession(headers=headers, connector=connector, proxy=_proxy(self.address))
+        session = aiohttp.ClientSession(
+            headers=headers,
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
+            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie belongs to an episode, not to all of them
+            proxy=_proxy(self.address),
+        )
         try:
             yield session
         finally:
@@ -159,7 +194,16 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _base_url(base_url: str | None, api_key_env: str) -> str:
+def _reachable(status: int, body: Any, retry_after: float | None) -> Outcome:
+    return classify(status, body, retry_after, lambda body, retry_after: Outcome("continue"))
+
+
+def openai_address(base_url: str | None, api_key_env: str) -> str:
+    """The address of an OpenAI-compatible endpoint: `base_url`, the environment's `OPENAI_BASE_URL`, or OpenAI's own.
+
+    Raises:
+        UsageError: when there is no address, or it is no http address.
+    """
     given = base_url if base_url is not None else os.environ.get("OPENAI_BASE_URL")
     if not given:
         if base_url is None and os.environ.get(api_key_env):
@@ -168,10 +212,19 @@ def _base_url(base_url: str | None, api_key_env: str) -> str:
             "no model endpoint is known: set OPENAI_BASE_URL (such as http://localhost:8000/v1), "
             f"or {api_key_env} for {OPENAI_URL}"
         )
-    url = given.strip().rstrip("/").removesuffix("/chat/completions")
+    return http_address(given, f"keys are read from {api_key_env} only").removesuffix("/chat/completions")
+
+
+def http_address(given: str, keys: str) -> str:
+    """An address without its last slashes. It is shown and saved, so it may not hold a password.
+
+    Raises:
+        UsageError: when it does (`keys` says where keys go instead), or it is no http address.
+    """
+    url = given.strip().rstrip("/")
     if "@" in url:
         shown = f"{url.partition('//')[0]}//***@{url.rpartition('@')[2]}"
-        raise UsageError(f"base_url={shown!r} holds a user or password; keys are read from {api_key_env} only")
+        raise UsageError(f"base_url={shown!r} holds a user or password; {keys}")
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -76,7 +76,7 @@ class Outcome:
 
     `detail` is for a person. `sample` is what the policy wrote: always there for `continue`, and for a `stop` whose
     sample was cut; a `stop` without one means that the prompt does not fit. `status` is the HTTP status of an
-    answer that was an error.
+    answer that was an error; `final` says that the server asks not to be tried again.
     """
 
     action: Action
@@ -85,6 +85,7 @@ class Outcome:
     retry_after: float | None = None
     sample: Sample | None = None
     status: int | None = None
+    final: bool = False
 
     @property
     def content(self) -> str:
