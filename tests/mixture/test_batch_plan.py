@@ -92,10 +92,10 @@ def test_group_sizes_cost_tokens_and_seconds_and_lower_the_error():
     found = plan(tokens_per_second=1000)
     assert [(size.rollouts_per_example, size.rollouts) for size in found.group_sizes] == [(4, 32), (8, 64), (16, 128)]
     assert [size.tokens for size in found.group_sizes] == pytest.approx([32 * 64, 64 * 64, 128 * 64])
-    assert [size.seconds for size in found.group_sizes] == pytest.approx([2.048, 4.096, 8.192])
+    assert [size.writing_seconds for size in found.group_sizes] == pytest.approx([2.048, 4.096, 8.192])
     assert [size.standard_error for size in found.group_sizes] == pytest.approx([0.25, 0.5 / 8**0.5, 0.125])
     assert [size.signal for size in found.group_sizes] == [None] * 3
-    assert plan().group_sizes[0].seconds is None
+    assert plan().group_sizes[0].writing_seconds is None
 
 
 def test_an_evaluation_gives_lengths_errors_and_expected_signal():
@@ -140,6 +140,21 @@ def test_environments_that_cannot_teach_are_warned_about():
         assert words in warning
     at_the_bounds = plan(evidence_E={"math": known(0.8), "tools": known(0.0, 9), "word": known(0.0, 9)})
     assert at_the_bounds.warnings == ()
+
+
+def test_an_evaluation_under_another_limit_is_warned_about_and_nothing_is_scaled():
+    mix = (environment("a", max_tokens=40), environment("b", max_tokens=40), environment("c", max_tokens=40))
+    limits = {"a": 512, "b": 40, "c": None}
+    evidence_E = {name: known(0.4, completion_tokens=90.0, max_tokens=limit) for name, limit in limits.items()}
+    found = plan(mix, evidence_E=evidence_E)
+    (warning,) = found.to_dict()["warnings"]
+    assert warning.startswith("a was evaluated with max_tokens = 512, the run has 40: ")
+    assert f"warning: {warning}" in str(found)
+    assert by_name(found)["a"].tokens / by_name(found)["a"].rollouts == pytest.approx(90)
+
+
+def test_the_seconds_are_called_what_they_are():
+    assert "seconds to write" in str(plan(tokens_per_second=1000))
 
 
 def test_unbalanced_shares_and_task_counts_are_warned_about():

@@ -67,6 +67,7 @@ def test_the_standard_error_of_a_task_comes_from_the_spread_within_tasks():
 def test_an_evaluation_is_read_by_environment_without_what_is_unscored():
     found = evidence_of_evaluation(
         {
+            "settings": {"sampling": {"math": {"max_tokens": 40, "temperature": 1.0}}},
             "environments": {
                 "math": {
                     "rollouts": 5,
@@ -78,10 +79,10 @@ def test_an_evaluation_is_read_by_environment_without_what_is_unscored():
                 },
                 "word": {"rollouts": 4, "unscored": 1, "mean_reward": 0.25, "pass_at_k": {"2": 0.4}},
                 "none": {"rollouts": 0, "unscored": 0, "mean_reward": None},
-            }
+            },
         }
     )
-    assert found["math"] == Evidence(2 / 3, 3, ((1.0, 0.0), (1.0,)), 1.0, 12.5)
+    assert found["math"] == Evidence(2 / 3, 3, ((1.0, 0.0), (1.0,)), 1.0, 12.5, max_tokens=40)
     assert found["word"] == Evidence(0.25, 3, (), 0.4, None)
     assert found["none"] == Evidence(None, 0)
 

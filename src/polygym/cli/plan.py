@@ -36,7 +36,7 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
-    """Show what a step of a run holds: groups per environment, tokens, seconds, and what to watch out for."""
+    """Show what a step of a run holds: groups per environment, tokens, seconds to write them, and what to watch out for."""
     from polygym.train.config import load_config
 
     found = make_plan(load_config(config, settings or []), evaluation, tokens_per_second)
@@ -87,5 +87,6 @@ def _planned(name: str, settings: RouteSettings, weight: float, max_seq_len: int
         tasks=len(tasks),
         max_completion_tokens=min(max_seq_len, settings.sampling.max_tokens * turns),
         rollouts_per_example=settings.rollouts_per_example,
+        max_tokens=settings.sampling.max_tokens,
         prompt_tokens=fmean(sum(len(m.content) for m in messages) for messages in prompts) / CHARACTERS_PER_TOKEN,
     )

@@ -26,7 +26,10 @@ STEPS_TRIED = 1000  # steps of the schedule that are looked at for its smallest 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedEnvironment:
-    """What a config says of one environment. `max_completion_tokens` bounds what the policy writes in one episode."""
+    """What a config says of one environment.
+
+    `max_completion_tokens` bounds what the policy writes in one episode, `max_tokens` what it writes in one turn.
+    """
 
     name: str
     weight: float
@@ -34,6 +37,7 @@ class PlannedEnvironment:
     max_completion_tokens: int
     rollouts_per_example: int | None = None
     prompt_tokens: float | None = None
+    max_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class EnvironmentPlan:
     rollouts: float
     tokens: float
     tokens_are_a_limit: bool
+    max_tokens: int | None
     tasks: int
     epochs: float
     missed_by_independent_draws: float
@@ -61,12 +66,16 @@ class EnvironmentPlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupSizePlan:
-    """A step with K rollouts of each of its G prompts; `standard_error` is of a task's mean, the worst of the mix."""
+    """A step with K rollouts of each of its G prompts.
+
+    `writing_seconds` are those in which the policy writes the tokens: grading, environments and learning come on top.
+    `standard_error` is of a task's mean, the worst of the mix.
+    """
 
     rollouts_per_example: int
     rollouts: int
     tokens: float
-    seconds: float | None
+    writing_seconds: float | None
     standard_error: float
     signal: float | None
 
@@ -75,7 +84,7 @@ class GroupSizePlan:
 class BatchPlan:
     """A step of a run, worked out; `to_dict()` for programs, `str()` for people.
 
-    Tokens are those that the policy writes; where an environment has no evaluation they are its limit.
+    Tokens are those that the policy writes: as many as in the evaluation, or the limit of an environment without one.
     """
 
     prompts_per_step: int
@@ -163,6 +172,7 @@ def plan_batch(
                 rollouts=groups * k,
                 tokens=groups * k * written,
                 tokens_are_a_limit=known.completion_tokens is None,
+                max_tokens=env.max_tokens,
                 tasks=env.tasks,
                 epochs=groups * max_steps / env.tasks,
                 missed_by_independent_draws=(1 - weight) ** groups_per_step,
@@ -261,7 +271,7 @@ def _group_size(
         rollouts_per_example=k,
         rollouts=groups * k,
         tokens=tokens,
-        seconds=tokens / tokens_per_second if tokens_per_second else None,
+        writing_seconds=tokens / tokens_per_second if tokens_per_second else None,
         standard_error=worst,
         signal=math.fsum(signals) if len(signals) == len(plans) else None,
     )

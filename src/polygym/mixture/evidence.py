@@ -27,6 +27,7 @@ class Evidence:
         rewards_by_task: scored rewards of each task; empty where only a summary is known.
         best_of_two: expected better reward of two rollouts of a task (pass@2), where only a summary is known.
         completion_tokens: tokens that the policy writes in an episode, on average; None if unknown.
+        max_tokens: the limit of a turn that they were written under; None if unknown.
     """
 
     mean_reward: float | None
@@ -34,6 +35,7 @@ class Evidence:
     rewards_by_task: tuple[tuple[float, ...], ...] = ()
     best_of_two: float | None = None
     completion_tokens: float | None = None
+    max_tokens: int | None = None
 
     @property
     def success(self) -> float | None:
@@ -104,10 +106,11 @@ def evidence_of_evaluation(evaluation: Mapping[str, Any]) -> dict[str, Evidence]
     if not isinstance(environments, Mapping):
         given = ", ".join(map(str, evaluation)) or "nothing"
         raise UsageError(f"an evaluation holds 'environments', this has {given}; give OUT_metrics.json or eval/*.json")
-    return {name: _evidence(summary) for name, summary in environments.items()}
+    sampling_E = (evaluation.get("settings") or {}).get("sampling") or {}
+    return {name: _evidence(summary, sampling_E.get(name) or {}) for name, summary in environments.items()}
 
 
-def _evidence(summary: Mapping[str, Any]) -> Evidence:
+def _evidence(summary: Mapping[str, Any], sampling: Mapping[str, Any]) -> Evidence:
     tasks = tuple(tuple(scored(rewards)) for _, rewards in summary.get("tasks") or ())
     tasks = tuple(rewards for rewards in tasks if rewards)
     return Evidence(
@@ -116,6 +119,7 @@ def _evidence(summary: Mapping[str, Any]) -> Evidence:
         rewards_by_task=tasks,
         best_of_two=(summary.get("pass_at_k") or {}).get("2"),
         completion_tokens=summary.get("completion_tokens_mean"),
+        max_tokens=sampling.get("max_tokens"),
     )
 
 

@@ -41,6 +41,13 @@ def warnings(
             f"not hold each of them; give at least {len(plans)} groups a step"
         )
     for plan in plans:
+        limit = evidence[plan.name].max_tokens
+        if None not in (limit, plan.max_tokens) and limit != plan.max_tokens:
+            found.append(
+                f"{plan.name} was evaluated with max_tokens = {limit}, the run has {plan.max_tokens}: its reward, "
+                "tokens and seconds are those of the evaluation and may differ here; evaluate the config itself "
+                f"(polygym eval run CONFIG), or with --max-tokens {plan.max_tokens}"
+            )
         if plan.mean_reward is not None and plan.mean_reward > TOO_EASY:
             found.append(
                 f"{plan.name} is too easy: mean reward {plan.mean_reward:.2f} is above {TOO_EASY:g}, so few groups "

@@ -44,13 +44,13 @@ def plan_text(plan: BatchPlan) -> str:
     )
     limit = any(env.tokens_are_a_limit for env in plan.environments)
     by_size = plain_table(
-        ["K", "rollouts a step", "tokens", "seconds", "error of a task's mean", "groups with signal"],
+        ["K", "rollouts a step", "tokens", "seconds to write", "error of a task's mean", "groups with signal"],
         [
             [
                 str(size.rollouts_per_example),
                 str(size.rollouts),
                 _tokens(size.tokens, limit),
-                _number(size.seconds, 1),
+                _number(size.writing_seconds, 1),
                 f"{size.standard_error:.3f}",
                 _percent(size.signal),
             ]
