@@ -1,17 +1,16 @@
 """Collector: many episodes at once.
 
-The one idea: a fixed number of workers take assignments from one line. A rollout that fails is a rollout with a cause,
-so no environment can stop another; a wrong reward function, or a cancellation, stops all and keeps what has ended.
+The one idea: a rollout that fails is a rollout with a cause, so no environment can stop another; a wrong reward
+function, or a cancellation, stops all and keeps what has ended.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from polygym.collect.line import DEFAULT_CONCURRENCY, check_concurrency, work_off
 from polygym.collect.progress import Progress
 from polygym.environments.base import Environment
 from polygym.environments.episode import play
@@ -19,12 +18,6 @@ from polygym.errors import UsageError
 from polygym.policies.base import Policy, Sampling
 from polygym.rollout import Cause, Rollout, Task
 from polygym.seeds import derive_seed
-
-DEFAULT_CONCURRENCY = 128
-
-# A policy that answers at once never gives the event loop a turn: each worker does, after so many rollouts, for timers
-# and Ctrl-C. After every rollout would be too often: a batching policy would then see the episodes start out of step.
-_ROLLOUTS_BETWEEN_YIELDS = 16
 
 
 @dataclass(slots=True)
@@ -96,10 +89,8 @@ class Collector:
         progress: Progress | None = None,
         on_rollout: Callable[[Rollout], None] | None = None,
     ) -> None:
-        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-            raise UsageError(f"concurrency={concurrency!r} must be an integer of at least 1")
         self.policy = policy
-        self.concurrency = concurrency
+        self.concurrency = check_concurrency(concurrency)
         self.timeout_seconds = check_timeout(timeout_seconds)
         self.progress = progress or Progress()
         self.on_rollout = on_rollout
@@ -113,36 +104,18 @@ class Collector:
         Raises:
             BadRewardError: at the first reward that is no number.
         """
-        waiting = list(assignments)
-        rollouts: list[Rollout | None] = [None] * len(waiting)
-        self.progress.start(Counter(assignment.task.environment for assignment in waiting))
-        line = deque(enumerate(waiting))
-        workers = [asyncio.create_task(self._work(line, rollouts)) for _ in range(min(self.concurrency, len(waiting)))]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
-            self.progress.finish()
-        return [rollout for rollout in rollouts if rollout is not None]
+        return await work_off(
+            list(assignments),
+            self._play,
+            environment_of=lambda assignment: assignment.task.environment,
+            concurrency=self.concurrency,
+            progress=self.progress,
+            ended=self._ended,
+        )
 
-    async def _work(self, line: deque[tuple[int, Assignment]], rollouts: list[Rollout | None]) -> None:
-        """Play the next assignment in line until there is none."""
-        played = 0
-        try:
-            while line:
-                position, assignment = line.popleft()
-                rollouts[position] = rollout = await self._play(assignment)
-                if self.on_rollout is not None:
-                    self.on_rollout(rollout)
-                self.progress.rollout(rollout)
-                played += 1
-                if played % _ROLLOUTS_BETWEEN_YIELDS == 0:
-                    await asyncio.sleep(0)
-        except BaseException:
-            line.clear()  # nobody begins another one
-            raise
+    def _ended(self, _: Assignment, rollout: Rollout) -> None:
+        if self.on_rollout is not None:
+            self.on_rollout(rollout)
 
     async def _play(self, assignment: Assignment) -> Rollout:
         started = time.perf_counter()

@@ -11,17 +11,18 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
-from polygym.collect.collector import DEFAULT_CONCURRENCY, Assignment, Collector, assign_group, check_timeout
+from polygym.collect.collector import Assignment, Collector, assign_group, check_timeout
+from polygym.collect.line import DEFAULT_CONCURRENCY
 from polygym.collect.progress import Progress
+from polygym.collect.record import Keep, recorded
 from polygym.collect.results import Results
 from polygym.collect.sample import sample_tasks
-from polygym.collect.store import EvaluationFiles
 from polygym.environments.base import Environment, check_max_turns
 from polygym.errors import UsageError, nearest
 from polygym.policies.base import Policy, Sampling
@@ -152,35 +153,20 @@ async def evaluate_async(
         "timeout": {route: timeout_E[route] for route in tasks_E},
     }
 
-    ended: list[Rollout] = []
-
     def sum_up(rollouts: list[Rollout], complete: bool) -> Results:
         name = getattr(policy, "name", type(policy).__name__)
         used = {route: shares[route] for route in tasks_E}
         return Results.of(rollouts, model=name, settings=settings, shares=used, complete=complete, seed=seed)
 
+    async def collect(keep: Keep) -> list[Rollout]:
+        own = getattr(policy, "concurrency", None) or DEFAULT_CONCURRENCY
+        at_once = own if concurrency is None else concurrency
+        collector = Collector(policy, concurrency=at_once, progress=progress, on_rollout=keep)
+        return await collector.collect(_interleaved(groups_E))
+
     policy = _policy(model, env, concurrency)
     try:
-        with nullcontext() if output is None else EvaluationFiles(output) as files:
-
-            def keep(rollout: Rollout) -> None:
-                ended.append(rollout)
-                if files:
-                    files.write(rollout)
-
-            if concurrency is None:
-                concurrency = getattr(policy, "concurrency", None) or DEFAULT_CONCURRENCY
-            collector = Collector(policy, concurrency=concurrency, progress=progress, on_rollout=keep)
-            try:
-                rollouts = await collector.collect(_interleaved(groups_E))
-            except BaseException:  # Ctrl-C too: what has ended is summed up, then the error goes on
-                if files:
-                    files.write_metrics(sum_up(ended, complete=False).to_dict())
-                raise
-            results = sum_up(rollouts, complete=True)
-            if files:
-                files.write_metrics(results.to_dict())
-            return results
+        return await recorded(collect, sum_up, output)
     finally:
         if policy is not model:
             await policy.close()

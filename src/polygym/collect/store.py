@@ -7,7 +7,7 @@ checkpoint removes files; an evaluation keeps one file, and beside it the lines 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -87,9 +87,9 @@ class EvaluationFiles:
                 f"cannot write output {str(output)!r}: {error}; give a path in a folder you may write to"
             ) from error
 
-    def write(self, rollout: Rollout) -> None:
-        """Add one rollout."""
-        line = dump_row(rollout.to_row())
+    def write(self, rollout: Rollout, own: Mapping[str, Any] | None = None) -> None:
+        """Add one rollout. `own` are keys of its row beside those that every rollout has; the latter win."""
+        line = dump_row({**(own or {}), **rollout.to_row()})
         self._rollouts.write(line)
         if not rollout.scored:
             self._failures.write(line)
