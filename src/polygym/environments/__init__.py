@@ -7,6 +7,7 @@ from polygym.environments.hooks import cleanup, stop
 from polygym.environments.multi_turn import MultiTurnEnv
 from polygym.environments.oracle import OraclePolicy
 from polygym.environments.registry import list_environments, load_environment
+from polygym.environments.remote import RemoteEnvironment
 from polygym.environments.single_turn import SingleTurnEnv
 from polygym.environments.tool import ToolEnv
 
@@ -15,6 +16,7 @@ __all__ = [
     "Environment",
     "MultiTurnEnv",
     "OraclePolicy",
+    "RemoteEnvironment",
     "SingleTurnEnv",
     "State",
     "ToolEnv",

@@ -1,7 +1,8 @@
 """ToolEnv: the policy calls plain functions until it answers without a call.
 
 The one idea: whatever goes wrong in a call (unknown tool, bad arguments, an exception, no return) goes back to the
-policy as text with role "tool", one message for each call in the order of the calls, and the rollout goes on.
+policy as text with role "tool", one message for each call in the order of the calls, and the rollout goes on. What can
+be refused without running anything is refused by `check_call`, here and where the tools are those of a server.
 
 A plain function runs in a thread and should not touch what other episodes use; an `async def` runs in the event loop.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from polygym.environments.base import State
@@ -18,7 +19,7 @@ from polygym.environments.multi_turn import DEFAULT_MAX_TURNS, MultiTurnEnv
 from polygym.environments.tools import STATE, Tool, tools_by_name
 from polygym.environments.workers import Overrun, Workers
 from polygym.errors import UsageError, nearest
-from polygym.messages import Message, ToolCall
+from polygym.messages import Message, ToolCall, ToolSpec
 from polygym.parsing.arguments import parse_arguments
 
 TOOL_TIMEOUT_SECONDS = 30.0
@@ -34,6 +35,8 @@ class ToolEnv(MultiTurnEnv):
         tools: functions with type hints and a docstring; one that has a parameter `state` is given the episode's state.
         tool_timeout_seconds: a call that takes longer is given up and says so; None waits for ever.
         tool_output_characters: a longer result is cut there and says so.
+        parallel_tool_calls: whether the calls of one turn may run at the same time, where they are independent. Their
+            results keep the order of the calls.
         max_turns, and all others: as in `Environment`.
 
     The record's metrics get `tool_calls` and `tool_errors`.
@@ -46,6 +49,7 @@ class ToolEnv(MultiTurnEnv):
         tools: Sequence[Callable[..., Any]] = (),
         tool_timeout_seconds: float | None = TOOL_TIMEOUT_SECONDS,
         tool_output_characters: int = TOOL_OUTPUT_CHARACTERS,
+        parallel_tool_calls: bool = False,
         max_turns: int = DEFAULT_MAX_TURNS,
         **arguments: Any,
     ) -> None:
@@ -59,11 +63,16 @@ class ToolEnv(MultiTurnEnv):
         self.tools = tuple(tool.spec for tool in self._functions.values())
         self.tool_timeout_seconds = tool_timeout_seconds
         self.tool_output_characters = tool_output_characters
+        self.parallel_tool_calls = parallel_tool_calls
+        self._specs = {spec.name: spec for spec in self.tools}
         super().__init__(dataset, max_turns=max_turns, **arguments)
 
     async def env_response(self, messages: list[Message], state: State) -> Any:
-        """Run the calls of the last message, in order; nothing when there are none."""
-        return [await self.run_tool(call, state) for call in messages[-1].tool_calls]
+        """Run the calls of the last message; nothing when there are none."""
+        calls = messages[-1].tool_calls
+        if self.parallel_tool_calls and len(calls) > 1:
+            return await asyncio.gather(*(self.run_tool(call, state) for call in calls))
+        return [await self.run_tool(call, state) for call in calls]
 
     async def run_tool(self, call: ToolCall, state: State) -> Message:
         """The result of one call as a message of role "tool", whatever happens in it."""
@@ -71,25 +80,16 @@ class ToolEnv(MultiTurnEnv):
         metrics = state["metrics"]
         metrics["tool_calls"] = metrics.get("tool_calls", 0) + 1
         metrics["tool_errors"] = metrics.get("tool_errors", 0) + failed
-        limit = self.tool_output_characters
-        if not text.isascii():
-            # Half a surrogate pair can be held as text but not written to a file or sent.
-            text = text.encode("utf-8", "replace").decode("utf-8")
-        if len(text) > limit:
-            text = f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
+        text = cut_text(text, self.tool_output_characters)
         return Message("tool", text, tool_call_id=call.id or None)
 
     async def _outcome(self, call: ToolCall, state: State) -> tuple[str, bool]:
         """(text, whether it is an error)."""
-        tool = self._functions.get(call.name)
-        if call.error is not None and (tool is not None or call.error != "unknown_tool"):
-            return f"Error: this call was not run: {call.error}", True
-        if tool is None:
-            return f"Error: unknown tool {call.name!r}; {nearest(call.name, self._functions)}", True
-        parsed = parse_arguments(call.arguments, tool.spec.parameters)
-        if parsed.args is None:
-            return f"Error: {call.name}: {parsed.message}", True
-        arguments = {**parsed.args, STATE: state} if tool.wants_state else parsed.args
+        accepted, refusal = check_call(call, self._specs)
+        if accepted is None:
+            return refusal, True
+        tool = self._functions[call.name]
+        arguments = {**accepted, STATE: state} if tool.wants_state else accepted
         # Tools are other people's code: what they raise is for the policy to read.
         try:
             return _as_text(await self._run(tool, arguments)), False
@@ -117,6 +117,31 @@ class ToolEnv(MultiTurnEnv):
             if deadline.expired():
                 raise Overrun from None
             raise
+
+
+def check_call(call: ToolCall, tools: Mapping[str, ToolSpec]) -> tuple[dict[str, Any] | None, str]:
+    """The arguments of a call that may run, else None and what the policy is told instead."""
+    spec = tools.get(call.name)
+    if call.error is not None and (spec is not None or call.error != "unknown_tool"):
+        return None, f"Error: this call was not run: {call.error}"
+    if spec is None:
+        return None, f"Error: unknown tool {call.name!r}; {nearest(call.name, tools)}"
+    parsed = parse_arguments(call.arguments, spec.parameters)
+    if parsed.args is None:
+        return None, f"Error: {call.name}: {parsed.message}"
+    return parsed.args, ""
+
+
+def cut_text(text: str, limit: int = TOOL_OUTPUT_CHARACTERS) -> str:
+    """The output of a tool as a policy reads it: no longer than `limit`, and nothing that no file can hold.
+
+    >>> cut_text("four", 3)
+    'fou\\n[cut: the first 3 of 4 characters]'
+    """
+    if not text.isascii():
+        # Half a surrogate pair can be held as text but not written to a file or sent.
+        text = text.encode("utf-8", "replace").decode("utf-8")
+    return text if len(text) <= limit else f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
 
 
 def _as_text(value: Any) -> str:
