@@ -2,14 +2,14 @@
 
 The one idea: every request ends in a turn or in a `PolicyError` that says why (`polygym.policies.asking`).
 
-Limits: one completion a request, not streamed. An endpoint renders the chat itself, so `Request.previous` is not used
-and the sampled ids of earlier turns may be encoded anew there.
+Limits: one completion a request, not streamed. An endpoint renders the chat itself, and may encode the sampled text of
+earlier turns anew.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, get_args
 
@@ -21,6 +21,7 @@ from polygym.policies.base import Request
 from polygym.policies.endpoint import Endpoint, encode, openai_address
 from polygym.policies.hermes import as_plain_messages
 from polygym.policies.outcomes import Outcome
+from polygym.policies.responses_wire.items import token_fields
 from polygym.policies.wire import native_turn, read_usage, wire_messages
 from polygym.rollout import Turn, Usage
 
@@ -42,14 +43,19 @@ class OpenAIPolicy:
     Args:
         model: name of the model, as the endpoint knows it.
         base_url: address up to and without `/chat/completions`. Default: `OPENAI_BASE_URL`, else OpenAI's own.
-        api_key_env: name of the environment variable that holds the key. A key is never taken from anywhere else.
+        api_key_env: name of the environment variable that holds the key.
+        key: tells the key instead, for a server whose settings hold it.
         concurrency: requests under way at the same time; more wait here, and their deadline has not begun.
         retries: further tries after a failure that may pass by itself.
         deadline_seconds: longest time from the first try to an answer or an error, waits included.
         timeout_seconds: longest time of one try.
         tool_calls: `native` uses the endpoint's own fields; `text` describes the tools in the system message, in the
             Hermes form, and reads the calls from the text.
-        extra_body: further fields of the request, such as `{"logprobs": True, "return_token_ids": True}` for vLLM.
+        extra_body: further fields of each request, such as `{"logprobs": True, "return_token_ids": True}` for vLLM.
+        echo_token_ids: whether the token fields of the last turn go back with its message, for an endpoint that goes
+            on from exactly those ids. Others ignore them, and may encode the sampled text anew.
+
+    A request's own `extra` fields are sent as they are.
 
     Raises:
         UsageError: when an argument is out of range, or no endpoint or key is known.
@@ -64,12 +70,14 @@ class OpenAIPolicy:
         base_url: str | None = None,
         *,
         api_key_env: str = "OPENAI_API_KEY",
+        key: Callable[[], str | None] | None = None,
         concurrency: int = 64,
         retries: int = 6,
         deadline_seconds: float = 600.0,
         timeout_seconds: float = 300.0,
         tool_calls: ToolCalls = "native",
         extra_body: Mapping[str, Any] | None = None,
+        echo_token_ids: bool = False,
     ) -> None:
         if not isinstance(model, str) or not model:
             raise UsageError(f"model={model!r} must be the name of a model that the endpoint knows")
@@ -82,12 +90,13 @@ class OpenAIPolicy:
                 f"extra_body must not set {own[0]!r}: it is set by each request; use the sampling settings"
             )
         self.name = model
-        self.api_key_env = api_key_env
+        self._key_source = "the setting api_key" if key else f"the environment variable {api_key_env}"
         self.endpoint = Endpoint(
-            openai_address(base_url, api_key_env), concurrency, key=lambda: os.environ.get(api_key_env)
+            openai_address(base_url, api_key_env), concurrency, key=key or (lambda: os.environ.get(api_key_env))
         )
         self.tool_calls = tool_calls
         self.extra_body = dict(extra_body or {})
+        self.echo_token_ids = echo_token_ids
         # OpenAI's own newer models refuse max_tokens; other servers know nothing else.
         self._limit_key = "max_completion_tokens" if self.endpoint.is_openai else "max_tokens"
         self.asker = Asker(
@@ -127,9 +136,13 @@ class OpenAIPolicy:
         as_text = self.tool_calls == "text"
         messages = as_plain_messages(request.messages, request.tools) if as_text else request.messages
         sampling = request.sampling
+        rows = wire_messages(messages)
+        if self.echo_token_ids and request.previous is not None:
+            next(row for row in reversed(rows) if row["role"] == "assistant").update(token_fields(request.previous))
         fields: dict[str, Any] = {
+            **request.extra,
             "model": self.name,
-            "messages": wire_messages(messages),
+            "messages": rows,
             self._limit_key: sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -162,7 +175,7 @@ class OpenAIPolicy:
     def _hint(self, outcome: Outcome) -> str:
         if outcome.reason == "auth_error":
             state = "is set" if self.endpoint.has_key else "is not set"
-            return f"; the key is read from the environment variable {self.api_key_env}, which {state}"
+            return f"; the key is read from {self._key_source}, which {state}"
         if outcome.reason == "not_found":
             return "; check the model's name, and that the base URL ends before /chat/completions (often in /v1)"
         if outcome.reason == "bad_request" and "tool" in outcome.detail and self.tool_calls == "native":

@@ -49,7 +49,7 @@ def input_items(messages: Sequence[Message], previous: Turn | None = None) -> li
             items.append({"type": "function_call", "call_id": call.id, "name": name, "arguments": arguments})
         last = items[-1]
     if previous is not None and last is not None:
-        last.update(_token_fields(previous))
+        last.update(token_fields(previous))
     return items
 
 
@@ -81,7 +81,7 @@ def output_items(turn: Turn, token_fields: bool = False, *, base: str = "0", pos
             }
         )
     if token_fields:
-        items[-1].update(_token_fields(turn))
+        items[-1].update(token_fields(turn))
     return items
 
 
@@ -106,7 +106,8 @@ def _written_arguments(call: ToolCall) -> str:
     return json.dumps(dict(call.arguments), ensure_ascii=False)
 
 
-def _token_fields(turn: Turn) -> Item:
+def token_fields(turn: Turn) -> Item:
+    """The token fields of a turn; none where it lacks one of them."""
     values = (turn.prompt_token_ids, turn.token_ids, turn.logprobs)
     if any(value is None for value in values):
         return {}  # readers refuse a part of them
