@@ -124,10 +124,14 @@ class Loopback:
 
     Args:
         script: answers in the order of the requests, the last one repeated; or a function from a request's body.
+        home: answer to `GET /`, which is not among the requests.
     """
 
-    def __init__(self, script: Sequence[Answer] | Callable[[dict[str, Any]], Answer]) -> None:
+    def __init__(
+        self, script: Sequence[Answer] | Callable[[dict[str, Any]], Answer], home: Answer | None = None
+    ) -> None:
         self._script = script
+        self._home_answer = home or status(404)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.requests: list[Received] = []
@@ -152,11 +156,18 @@ class Loopback:
     async def _start(self) -> str:
         app = web.Application(client_max_size=1 << 26)
         app.router.add_post("/v1/chat/completions", self._answer)
+        app.router.add_post("/v1/responses", self._answer)
+        app.router.add_get("/", self._home)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+
+    async def _home(self, request: web.Request) -> web.Response:
+        return web.Response(
+            body=self._home_answer.body, status=self._home_answer.status, headers=self._home_answer.headers
+        )
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())

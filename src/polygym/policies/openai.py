@@ -21,8 +21,7 @@ from polygym.policies.base import Request
 from polygym.policies.endpoint import Endpoint, encode, openai_address
 from polygym.policies.hermes import as_plain_messages
 from polygym.policies.outcomes import Outcome
-from polygym.policies.responses_wire.items import token_fields
-from polygym.policies.wire import native_turn, read_usage, wire_messages
+from polygym.policies.wire import native_turn, read_usage, token_fields_of, wire_messages
 from polygym.rollout import Turn, Usage
 
 ToolCalls = Literal["native", "text"]
@@ -138,7 +137,7 @@ class OpenAIPolicy:
         sampling = request.sampling
         rows = wire_messages(messages)
         if self.echo_token_ids and request.previous is not None:
-            next(row for row in reversed(rows) if row["role"] == "assistant").update(token_fields(request.previous))
+            next(row for row in reversed(rows) if row["role"] == "assistant").update(token_fields_of(request.previous))
         fields: dict[str, Any] = {
             **request.extra,
             "model": self.name,

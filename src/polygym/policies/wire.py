@@ -19,6 +19,9 @@ from polygym.parsing.arguments import parse_arguments
 from polygym.parsing.reasoning import strip_reasoning
 from polygym.rollout import Turn, Usage
 
+TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+"""What training needs of a turn, on its message or on the last of its items (NeMo Gym's names): all three, or none."""
+
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -77,6 +80,15 @@ def accepted_call(call: ToolCall) -> tuple[str, str]:
         written_object = _object(call.raw)
         arguments = {"malformed": call.raw} if written_object is None else written_object
     return name, json.dumps(dict(arguments), ensure_ascii=False)
+
+
+def token_fields_of(turn: Turn) -> dict[str, list[Any]]:
+    """The token fields of a turn; empty where one of them is not known, as readers refuse a part of them."""
+    if turn.prompt_token_ids is None or turn.token_ids is None or turn.logprobs is None:
+        return {}
+    return dict(
+        zip(TOKEN_FIELDS, (list(turn.prompt_token_ids), list(turn.token_ids), list(turn.logprobs)), strict=True)
+    )
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -11,11 +11,8 @@ from typing import Any
 
 from polygym.errors import UsageError, nearest
 from polygym.messages import Message, ToolSpec
-from polygym.policies.wire import decoded_call
+from polygym.policies.wire import TOKEN_FIELDS, decoded_call
 from polygym.rollout import Turn
-
-TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
-"""What training needs of a turn, on its message or on the last of its items: all three, or none."""
 
 Tokens = tuple[list[int], list[int], list[float]]
 

@@ -17,6 +17,7 @@ from polygym.policies.outcomes import Outcome, classify, hidden_error, shape_of
 from polygym.policies.responses_wire.items import Item, output_items, reply_items
 from polygym.policies.responses_wire.params import tool_items
 from polygym.policies.wire import (
+    TOKEN_FIELDS,
     Sample,
     WireCall,
     content_texts,
@@ -26,7 +27,7 @@ from polygym.policies.wire import (
     token_ids,
     with_call_ids,
 )
-from polygym.policies.wire_input import TOKEN_FIELDS, read_tools
+from polygym.policies.wire_input import read_tools
 from polygym.rollout import Turn
 
 _ECHOED = (
@@ -92,7 +93,7 @@ def response_body(
         "tools": [tool if "name" in tool else tool_items(read_tools([tool]))[0] for tool in tools],
         "usage": {
             "input_tokens": read,
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": written,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": read + written,

@@ -12,8 +12,8 @@ from typing import Any
 
 from polygym.errors import UsageError, nearest
 from polygym.messages import Message, ToolCall
-from polygym.policies.wire import accepted_call, decoded_call, with_call_ids
-from polygym.policies.wire_input import TOKEN_FIELDS, Tokens, read_role, read_text, read_tokens, turn_with
+from polygym.policies.wire import accepted_call, decoded_call, token_fields_of, with_call_ids
+from polygym.policies.wire_input import Tokens, read_role, read_text, read_tokens, turn_with
 from polygym.rollout import Turn
 
 Item = dict[str, Any]
@@ -49,7 +49,7 @@ def input_items(messages: Sequence[Message], previous: Turn | None = None) -> li
             items.append({"type": "function_call", "call_id": call.id, "name": name, "arguments": arguments})
         last = items[-1]
     if previous is not None and last is not None:
-        last.update(token_fields(previous))
+        last.update(token_fields_of(previous))
     return items
 
 
@@ -81,7 +81,7 @@ def output_items(turn: Turn, token_fields: bool = False, *, base: str = "0", pos
             }
         )
     if token_fields:
-        items[-1].update(token_fields(turn))
+        items[-1].update(token_fields_of(turn))
     return items
 
 
@@ -104,14 +104,6 @@ def _written_arguments(call: ToolCall) -> str:
     if call.error is not None and not call.arguments and call.raw:
         return call.raw
     return json.dumps(dict(call.arguments), ensure_ascii=False)
-
-
-def token_fields(turn: Turn) -> Item:
-    """The token fields of a turn; none where it lacks one of them."""
-    values = (turn.prompt_token_ids, turn.token_ids, turn.logprobs)
-    if any(value is None for value in values):
-        return {}  # readers refuse a part of them
-    return {name: list(value) for name, value in zip(TOKEN_FIELDS, values, strict=True) if value is not None}
 
 
 # ---------------------------------------------------------------------------------------------------- items to messages
