@@ -123,7 +123,7 @@ class Environment:
         """What the policy may call in this task's episodes."""
         return self.tools
 
-    def session(self, task: Task, *, seed: int) -> EnvironmentSession:
+    def open_session(self, task: Task, *, seed: int) -> EnvironmentSession:
         """The environment's half of a new episode."""
         return EnvironmentSession(self, task, seed=seed)
 

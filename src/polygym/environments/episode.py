@@ -61,7 +61,7 @@ async def play(
     """
     if max_total_tokens is not None and max_total_tokens < 1:
         raise UsageError(f"max_total_tokens={max_total_tokens!r} must be at least 1, or None for no limit")
-    session = environment.leaf_of(task).session(task, seed=seed)
+    session = environment.leaf_of(task).open_session(task, seed=seed)
     rollout = Rollout(
         task.environment,
         task.id,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
@@ -37,6 +38,7 @@ CONTROL_ENDPOINTS = (
     "env_response",
     "metrics",
     "run",
+    "sandbox_access",
     "seed_session",
     "v1",
     "verify",
@@ -45,6 +47,7 @@ CONTROL_ENDPOINTS = (
 BAD_REWARD = "bad_reward"
 """The failure kind of a reward that is no number: the code of the environment has to be mended."""
 CLOSE_SECONDS = 10.0
+_NAME = re.compile(r"[\w-]+", re.ASCII)
 
 Row = dict[str, Any]
 
@@ -98,15 +101,18 @@ class RemoteEnvironment(Environment):
         self.client = HttpClient(url, token=token, deadline_seconds=deadline_seconds)
         self.model = model
         self._cookies: str | None = None
-        self._on_verified: Callable[[Row], None] | None = None
+        self._on_session: Callable[[RemoteSession], None] | None = None
 
     def tools_of(self, task: Task) -> list[ToolSpec]:
         """The tools in the task's row."""
         return read_tools(task.info["responses_create_params"].get("tools"))
 
-    def session(self, task: Task, *, seed: int) -> RemoteSession:
+    def open_session(self, task: Task, *, seed: int) -> RemoteSession:
         """An episode whose half of the environment is at the server."""
-        return RemoteSession(self, task, seed=seed, joined=self._cookies, on_verified=self._on_verified)
+        session = RemoteSession(self, task, seed=seed, joined=self._cookies)
+        if self._on_session is not None:
+            self._on_session(session)
+        return session
 
     def joining(self, cookie_header: str) -> RemoteEnvironment:
         """This environment for one episode that somebody else has begun and will grade.
@@ -117,10 +123,10 @@ class RemoteEnvironment(Environment):
         other._cookies = cookie_header
         return other
 
-    def telling(self, on_verified: Callable[[Row], None]) -> RemoteEnvironment:
-        """This environment with someone who is told each reply to `/verify`, whole."""
+    def showing(self, on_session: Callable[[RemoteSession], None]) -> RemoteEnvironment:
+        """This environment with someone who is shown each session when it begins."""
         other = copy.copy(self)
-        other._on_verified = on_verified
+        other._on_session = on_session
         return other
 
     def tasks(self, split: Split = "train") -> Sequence[Task]:
@@ -142,35 +148,27 @@ class RemoteEnvironment(Environment):
 
 
 class RemoteSession(EnvironmentSession):
-    """One episode at a resources server."""
+    """One episode at a resources server. `verdict` is the whole reply to `/verify`, once there is one."""
 
     __slots__ = (
         "_client",
         "_joined",
-        "_on_verified",
         "_open",
         "_reason",
         "_told",
         "_tools",
         "cookies",
+        "verdict",
     )
 
     environment: RemoteEnvironment
 
-    def __init__(
-        self,
-        environment: RemoteEnvironment,
-        task: Task,
-        *,
-        seed: int,
-        joined: str | None = None,
-        on_verified: Callable[[Row], None] | None = None,
-    ) -> None:
+    def __init__(self, environment: RemoteEnvironment, task: Task, *, seed: int, joined: str | None = None) -> None:
         super().__init__(environment, task, seed=seed)
         self.cookies = Cookies() if joined is None else Cookies.of(joined)
         self._client = environment.client
         self._joined = joined is not None
-        self._on_verified = on_verified
+        self.verdict: Row | None = None
         self._open = False
         self._reason: str | None = None
         self._told: Row = {}
@@ -184,7 +182,7 @@ class RemoteSession(EnvironmentSession):
 
     async def set_up(self) -> None:
         """Open a session for the task's row."""
-        self._tools = {tool.name: tool for tool in self.tools if tool.name not in CONTROL_ENDPOINTS}
+        self._tools = {tool.name: tool for tool in self.tools if _is_path(tool.name)}
         self.state["prompt"] = list(self.task.prompt)
         if not self._joined:
             answer = await self._post("/seed_session", {**self.task.info, SEED: self.state["seed"]}, repeatable=True)
@@ -220,11 +218,9 @@ class RemoteSession(EnvironmentSession):
         if self._joined:
             return Score(None)
         answer = await self._post("/verify", self.finished_row(turns), grading=True)
-        verdict = self._object(answer, "/verify")
+        self.verdict = self._object(answer, "/verify")
         self._open = not self._is_ours  # a server of polygym has ended the session
-        if self._on_verified is not None:
-            self._on_verified(verdict)
-        return _score(verdict, self.task.info)
+        return _score(self.verdict, self.task.info)
 
     async def clean_up(self, timeout_seconds: float | None) -> Cause | None:
         """Close the session where it is still open. A server that is gone has nothing to close."""
@@ -329,6 +325,11 @@ class RemoteSession(EnvironmentSession):
             return [Message.from_dict(row) for row in rows]
         except (UsageError, TypeError, KeyError, AttributeError) as error:
             raise EpisodeFailure("server", f"{self._client.url}{path}: no messages: {error}") from error
+
+
+def _is_path(name: str) -> bool:
+    """Whether a tool of this name is a path of its server, and none of the server's own."""
+    return _NAME.fullmatch(name) is not None and name not in CONTROL_ENDPOINTS
 
 
 def _error_of(answer: Answer) -> tuple[str | None, str]:

@@ -50,7 +50,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def tool(method: Method) -> Method:
-    """Mark an async method `(self, body, session)` as a tool; its name is the path. `session` may be left out.
+    """Mark a method `(self, body, session)`, sync or async, as a tool named like it. `session` may be left out.
 
     `body` is annotated with a pydantic model of the arguments, or with `dict` to take them as they are. What is
     returned (text, a pydantic model, anything JSON can hold) is what the policy reads.
@@ -116,13 +116,17 @@ class ResourcesServer:
         self._token = token
         self._sessions = Sessions(ttl_seconds, max_sessions, self._expired)
         self._tools = self.find_tools()
+        self._seeds, self._grades = _Typed(self.seed_session), _Typed(self.verify)
         for taken in sorted(set(self._tools) & set(self.control)):
             raise UsageError(f"server {name!r}: a tool cannot be called {taken!r}, which is an endpoint; rename it")
 
     # What an author writes.
 
-    async def seed_session(self, body: dict[str, Any], session: Session) -> Mapping[str, Any] | None:
-        """Prepare a session for a row, in `session.data` (a dict); what is returned goes to the agent."""
+    async def seed_session(self, body: Any, session: Session) -> Mapping[str, Any] | None:
+        """Prepare a session for a row, in `session.data` (a dict); what is returned goes to the agent.
+
+        `body` is annotated as in a tool.
+        """
         return None
 
     async def verify(self, body: Any, session: Session) -> Any:
@@ -148,12 +152,18 @@ class ResourcesServer:
 
     async def open(self, row: dict[str, Any]) -> tuple[Session, Mapping[str, Any]]:
         """A new session for a row, and what the agent is told of it."""
+        try:
+            body = self._seeds.read(row)
+        except ValidationError as error:
+            raise HttpError(422, "invalid_request", _words(error)) from error
         session = self._sessions.open({})
         try:
-            return session, await self.seed_session(row, session) or {}
-        except BaseException:
+            return session, await self._seeds(body, session) or {}
+        except Exception as error:  # other people's code
             self._sessions.close(session.id)
-            raise
+            if isinstance(error, HttpError):
+                raise
+            raise HttpError(500, "environment", f"seed_session raised {type(error).__name__}: {error}") from error
 
     async def run_tool(self, name: str, arguments: Any, session: Session) -> ToolReply:
         """What the policy reads of a call of a known tool; `arguments` is the body of the request."""
@@ -175,13 +185,12 @@ class ResourcesServer:
 
     async def judge(self, row: dict[str, Any], session: Session) -> Verdict:
         """Grade the response in `row` and clean up; every failure of the author's code is in the verdict."""
-        method = _Typed(self.verify)
         try:
-            body = method.read(row)
+            body = self._grades.read(row)
         except ValidationError as error:
             raise HttpError(422, "invalid_request", _words(error)) from error
         try:
-            verdict = _verdict(await method(body, session))
+            verdict = _verdict(await self._grades(body, session))
         except HttpError:
             raise
         except Exception as error:  # grading is other people's code
@@ -251,12 +260,17 @@ class ResourcesServer:
 
     async def _verify(self, request: Request) -> Response:
         row = await read_object(request)
-        session = self._session(request)
-        if session is None:
-            session, _ = await self.open(row)
-        async with session.request():
-            verdict = await self.judge(row, session)
-            self._sessions.close(session.id)
+        known = self._session(request)
+        session = known or (await self.open(row))[0]
+        try:
+            async with session.request():
+                verdict = await self.judge(row, session)
+                self._sessions.close(session.id)
+        except HttpError:
+            if known is None:
+                self._sessions.close(session.id)
+                await self._close(session)
+            raise
         return json_response(_verify_reply(row, verdict))
 
     async def _close_session(self, request: Request) -> Response:
@@ -303,7 +317,12 @@ class _Typed:
         parameters = list(inspect.signature(method).parameters)
         if not 1 <= len(parameters) <= 2:
             raise UsageError(f"{method.__qualname__} must take (self, body) or (self, body, session)")
-        hint = typing.get_type_hints(method).get(parameters[0])
+        try:
+            hint = typing.get_type_hints(method).get(parameters[0])
+        except NameError as error:
+            raise UsageError(
+                f"{method.__qualname__}: its annotations cannot be read ({error}); define the model at the top of a module"
+            ) from error
         self._method = method
         self._model = hint if isinstance(hint, type) and issubclass(hint, BaseModel) else None
         self._wants_session = len(parameters) == 2
@@ -317,7 +336,8 @@ class _Typed:
         return body if self._model is None else self._model.model_validate(body)
 
     async def __call__(self, body: Any, session: Session) -> Any:
-        return await (self._method(body, session) if self._wants_session else self._method(body))
+        returned = self._method(body, session) if self._wants_session else self._method(body)
+        return await returned if hasattr(returned, "__await__") else returned
 
 
 def _verdict(returned: Any) -> Verdict:

@@ -52,6 +52,8 @@ class Session:
             else:
                 yield
         except asyncio.CancelledError:
+            if self.closed:
+                task.uncancel()  # it was `close` that cancelled
             self._check_open()
             raise
         finally:
