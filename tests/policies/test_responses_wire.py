@@ -430,7 +430,11 @@ def test_a_response_without_an_answer_is_an_error_that_says_why() -> None:
         read_response({"choices": []})
 
 
-WORDS = ["type", "role", "content", "text", "summary", "name", "arguments", "call_id", "output", "status", "error", "incomplete_details", "usage", "generation_token_ids", "generation_log_probs", "prompt_token_ids", "tool_calls", "function", "tools", "input"]
+WORDS = (
+    *("type", "role", "content", "text", "summary", "name", "arguments", "call_id", "output", "status", "error"),
+    *("incomplete_details", "usage", "generation_token_ids", "generation_log_probs", "prompt_token_ids"),
+    *("tool_calls", "function", "tools", "input"),
+)
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda inner: (
