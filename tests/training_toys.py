@@ -120,3 +120,16 @@ def broken(kind: str) -> SingleTurnEnv:
 
     words = [f"{word} {'b ' * 100 if kind == 'context' else ''}?" for word in "abcdefgh"]
     return Broken([{"question": word} for word in words], rubric=Rubric([graded]))
+
+
+def unsteady() -> SingleTurnEnv:
+    """Its reward function fails the first time."""
+    calls = []
+
+    def graded(completion: str) -> float:
+        calls.append(completion)
+        if len(calls) == 1:
+            raise RuntimeError("not yet")
+        return 1.0
+
+    return SingleTurnEnv([{"question": word} for word in "abcdefgh"], rubric=Rubric([graded]))

@@ -32,8 +32,17 @@ def exact(completion, answer):
     return completion == answer
 
 
+def broken(completion):
+    raise RuntimeError("no judge")
+
+
 def load(name="echo"):
     return Echo(ROWS, rubric=pg.Rubric([exact]), name=name, held_out=0.5)
+
+
+def pair():
+    judged = Echo(ROWS, rubric=pg.Rubric([broken]), name="b", held_out=0.5)
+    return pg.EnvGroup([load(), judged], env_names=["echo", "judged"])
 """
 
 
@@ -99,6 +108,14 @@ def test_an_endpoint_that_is_down_is_exit_code_1_and_no_reward_of_0(folder):
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in done.stderr
+
+
+def test_an_environment_without_any_score_is_named_with_its_cause_and_is_exit_code_1(folder):
+    done = polygym(folder, "eval", "run", "echo_env:pair", "-m", "oracle", "-n", "2", "-r", "2")
+    assert done.returncode == 1
+    told = "judged: none of 4 rollouts was scored (reward 4); reward: reward function 'broken' raised RuntimeError: no "
+    assert told in done.stdout
+    assert done.stderr.splitlines()[-1] == "error: no rollout of judged was scored; the cause stands with the results"
 
 
 def test_an_interrupted_evaluation_keeps_what_it_had_and_exits_with_130(folder):

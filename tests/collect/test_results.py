@@ -30,7 +30,7 @@ def test_the_table_shows_every_environment_and_all_combined() -> None:
         "math             2         4        0.750  [0.500, 1.000]   1.000         0\n"
         "word             2         4        0.167  [0.000, 0.500]   0.000         1\n"
         f"combined         4         8        0.458  {found_interval(found)}                 1\n"
-        "word: 1 unscored (), left out of the means"
+        "word: 1 of 4 rollouts unscored (unknown 1), left out of the means; unknown: no cause was recorded"
     )
 
 
@@ -71,7 +71,22 @@ def test_an_environment_without_a_scored_rollout_has_no_mean_and_neither_has_the
     metrics = found.metrics()
     assert (metrics["b/rollouts"], metrics["b/unscored"], metrics["c/rollouts"]) == (1, 1, 0)
     assert not {"b/mean_reward", "c/mean_reward", "combined/mean_reward"} & metrics.keys()
-    assert "b: 1 unscored (endpoint 1), left out of the means" in str(found)
+    assert (
+        str(found).splitlines()[-1].startswith("b: none of 1 rollouts was scored (endpoint 1); endpoint: down; mend ")
+    )
+
+
+def test_unscored_rollouts_are_told_in_a_line_with_count_class_and_a_clean_short_message() -> None:
+    causes = [Cause("timeout", "slow"), *[Cause("reward", "no\x1b[2J judge\n" + "!" * 500)] * 2]
+    failed = [Rollout("a", 0, "g", place, 0, cause=cause) for place, cause in enumerate(causes)]
+    found = Results.of([rollout("a", 1, 1.0), *failed], model="m", settings={}, shares={"a": 1.0})
+    *_, line = str(found).splitlines()
+    told = "a: 3 of 4 rollouts unscored (reward 2, timeout 1), left out of the means; reward: no judge !!"
+    assert line.startswith(told)
+    assert len(line) < 300
+    assert "\x1b" not in line
+    messages = found.to_dict()["environments"]["a"]["messages"]
+    assert (messages["timeout"], len(messages["reward"])) == ("slow", 200)
 
 
 def test_the_saved_form_holds_what_the_table_shows_and_can_be_compared(tmp_path: Path) -> None:
@@ -97,6 +112,7 @@ def test_the_saved_form_holds_what_the_table_shows_and_can_be_compared(tmp_path:
         "rewards": {"exact": 0.5},
         "metrics": {"length": 2.0},
         "causes": {},
+        "messages": {},
         "truncated_fraction": 0.5,
         "turns_mean": 1.0,
         "completion_tokens_mean": 15.0,

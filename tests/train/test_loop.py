@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 import training_toys as toy
+from polygym.collect.unscored import never_scored
 from polygym.errors import PolicyError, UsageError
 from polygym.train import loop
 from polygym.train.config import load_config
@@ -191,7 +193,7 @@ def test_an_environment_that_cannot_be_scored_stops_no_other_and_its_rollouts_ar
 ) -> None:
     path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
     broken = ["env.e.id=training_toys:broken", f"env.e.args={{kind = '{kind}'}}", "eval.num_examples=1"]
-    loop.run(load_config(path, [*broken, "max_seq_len=64"]))
+    summary = loop.run(load_config(path, [*broken, "max_seq_len=64"]))
     played = rollouts(tmp_path / "run")
     assert [row["reward"] is None for row in played] == [row["environment"] == "e" for row in played]
     # both groups of "e" were played twice before they were given up
@@ -200,7 +202,50 @@ def test_an_environment_that_cannot_be_scored_stops_no_other_and_its_rollouts_ar
     line = metrics(tmp_path / "run")[-1]
     assert (line["a/unscored"], line["e/rollouts"]) == (0.0, 0.0)
     assert "e/mean_reward" not in line
-    assert f"e: group 1/2 was dropped: e: {cause}" in (tmp_path / "run" / "log.txt").read_text()
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert f"e: group 1/2 was dropped: e: {cause}" in log
+    assert "evaluation: e: none of 1 rollouts was scored" in log
+    assert re.search(r"step 1: a \d\.\d\d\d  e -  ", log)
+    assert (never_scored(summary.failures), summary.failures["e"].rollouts) == (["e"], 16)
+
+
+RUN = [sys.executable, "-m", "polygym", "rl", "run"]
+
+
+def test_an_environment_that_was_never_scored_is_named_at_the_end_and_is_exit_code_1(
+    model: Path, tmp_path: Path
+) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=2)
+    broken = ["env.e.id=training_toys:broken", "env.e.args={kind = 'raises'}", "eval.num_examples=0"]
+    options = {"env": {**os.environ, "PYTHONPATH": str(HERE)}, "capture_output": True, "text": True, "check": False}
+    settings = [part for setting in broken for part in ("--set", setting)]
+    subprocess.run([*RUN, str(path), *settings, "--set", "max_steps=1"], **options)
+    done = subprocess.run([*RUN, str(path), *settings, "--resume"], **options)
+    # two groups of four a step, each played twice, in both steps
+    told = (
+        "e: none of 32 rollouts was scored (reward 32); reward: reward function 'graded' raised RuntimeError: no judge"
+    )
+    assert done.returncode == 1
+    assert told in done.stdout
+    assert done.stderr.splitlines()[-1] == "error: no rollout of e was scored; the cause stands with the results"
+    assert told in (tmp_path / "run" / "log.txt").read_text().splitlines()[-1]
+
+
+def test_an_environment_that_fails_now_and_then_is_told_with_its_count(model: Path, tmp_path: Path) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
+    settings = ["env.e.id=training_toys:unsteady", "env.e.args={}", "eval.num_examples=0"]
+    summary = loop.run(load_config(path, settings))
+    assert never_scored(summary.failures) == []
+    told = "e: 1 of 8 rollouts unscored (reward 1), left out of the means; reward: reward function 'graded' raised "
+    assert told in str(summary)
+    assert summary.to_dict()["failures"]["e"]["causes"] == {"reward": 1}
+
+
+def test_what_is_only_evaluated_and_never_scored_is_named_too(model: Path, tmp_path: Path) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
+    extra = '[[eval.env]]\nid = "training_toys:broken"\nname = "u"\nargs = { kind = "none" }\n'
+    path.write_text(path.read_text(encoding="utf-8") + extra, encoding="utf-8")
+    assert never_scored(loop.run(load_config(path, ["eval.num_examples=1"])).failures) == ["u"]
 
 
 def test_a_step_without_any_score_ends_the_run_with_the_cause_and_keeps_what_was_played(

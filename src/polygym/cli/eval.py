@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polygym.cli.values import print_json, read_arguments
+from polygym.cli.values import check_scored, print_json, read_arguments
 from polygym.text import printable
 
 if TYPE_CHECKING:
@@ -26,7 +26,10 @@ def _noun() -> None:
 @app.command("run", epilog="Example: polygym eval run multi_env --model nano -n 50 -r 4 -o results/nano")
 def run(
     environment: Annotated[
-        str, typer.Argument(metavar="ENV_OR_CONFIG", help="Environment id, or a config whose environments to take: multi_env/config.")
+        str,
+        typer.Argument(
+            metavar="ENV_OR_CONFIG", help="Environment id, or a config whose environments to take: multi_env/config."
+        ),
     ],
     model: Annotated[
         str | None,
@@ -59,10 +62,12 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Evaluate a model: a table of every environment and all combined, with 95 % intervals."""
+    """Evaluate a model: a table of every environment and all combined, with 95 % intervals.
+
+    Exit code 1 when no rollout of an environment could be scored.
+    """
     from polygym.cli.watch import CollectionWatch
     from polygym.collect.evaluate import evaluate
-    from polygym.errors import PolicyError
 
     chosen = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
     given = {key: value for key, value in chosen.items() if value is not None}
@@ -86,9 +91,7 @@ def run(
         print_json(results.to_dict())
     else:
         typer.echo(printable(results))
-    if not any(rollout.scored for rollout in results.rollouts):
-        cause = results.rollouts[0].cause
-        raise PolicyError(f"no rollout was scored; the first: {cause.message if cause else 'no cause'}")
+    check_scored(results.failures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
-    """Show what a step of a run holds: groups per environment, tokens, seconds to write them, and what to watch out for."""
+    """Show what a step holds: groups per environment, tokens, seconds to write them, and what to watch out for."""
     from polygym.train.config import load_config
 
     found = make_plan(load_config(config, settings or []), evaluation, tokens_per_second)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polygym.cli.values import print_json
+from polygym.cli.values import check_scored, print_json
 
 if TYPE_CHECKING:
     from polygym.mixture import BatchPlan
@@ -35,7 +35,10 @@ def run(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Train one policy on the environments of a config; ends with each one's held-out reward before and after."""
+    """Train one policy on the environments of a config; ends with each one's held-out reward before and after.
+
+    Exit code 1 when no rollout of an environment could be scored.
+    """
     from polygym.train.config import load_config
 
     loaded = load_config(config, settings or [])
@@ -54,6 +57,7 @@ def run(
     with TrainingWatch() as display:
         summary = loop.run(loaded, resume=resume, progress=display, tracker=TensorBoardTracker())
     _print(summary, as_json)
+    check_scored(summary.failures)
 
 
 def _print(result: BatchPlan | Summary, as_json: bool) -> None:

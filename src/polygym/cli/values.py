@@ -1,4 +1,4 @@
-"""What commands share: reading `key=value`, writing JSON.
+"""What commands share: reading `key=value`, writing JSON, the end of a run in which an environment was never scored.
 
 The one idea: a value on the command line is read as TOML, as it would stand in a config, and as plain text otherwise.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from polygym.errors import UsageError
+from polygym.errors import PolygymError, UsageError
+
+if TYPE_CHECKING:
+    from polygym.collect.unscored import Unscored
 
 
 def read_value(text: str) -> Any:
@@ -47,3 +50,15 @@ def read_arguments(pairs: Sequence[str]) -> dict[str, Any]:
 def print_json(data: Any) -> None:
     """Data on standard output, for programs; escapes keep it free of control codes."""
     typer.echo(json.dumps(data, indent=2, allow_nan=False, default=str))
+
+
+def check_scored(failures_E: Mapping[str, Unscored]) -> None:
+    """End the command with exit code 1 when an environment was played and never scored.
+
+    Raises:
+        PolygymError: with the names of such environments; the results that were printed before tell why.
+    """
+    from polygym.collect.unscored import never_scored
+
+    if names := never_scored(failures_E):
+        raise PolygymError(f"no rollout of {', '.join(names)} was scored; the cause stands with the results")

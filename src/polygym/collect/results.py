@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from polygym.collect.summary import EnvironmentSummary, RewardsByTask, summarize
+from polygym.collect.unscored import Unscored, unscored_lines
 from polygym.errors import UsageError
 from polygym.rollout import Rollout, TaskId
 from polygym.rows import dump_document, write_aside
@@ -32,7 +33,6 @@ from polygym.tables import number, plain_table, span
 
 _SCHEMA = 1
 _COMBINED = "combined"
-_UNSCORED_SHOWN = 5
 
 
 @dataclass(slots=True, repr=False)
@@ -90,6 +90,11 @@ class Results:
             reward for found in self.environments.values() for rewards in found.tasks.values() for reward in rewards
         )
 
+    @property
+    def failures(self) -> dict[str, Unscored]:
+        """The unscored rollouts of each environment."""
+        return {name: found.failures for name, found in self.environments.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """The results as JSON data: the content of `eval/*.json` and OUT_metrics.json."""
         return {
@@ -140,12 +145,7 @@ class Results:
                 span(total["interval"]),
             ]
             rows.append([*row, *("" for _ in passes), str(total["unscored"])])
-        lines = [plain_table(header, rows)]
-        lines += [
-            f"{name}: {found.unscored} unscored ({_counts(found.causes)}), left out of the means"
-            for name, found in self.environments.items()
-            if found.unscored
-        ]
+        lines = [plain_table(header, rows), *unscored_lines(self.failures)]
         return "\n".join([*lines, *([] if self.complete else ["stopped before the end; what was collected is shown"])])
 
     def _combined(self) -> dict[str, Any]:
@@ -312,8 +312,3 @@ def _combined_interval(draws: Mapping[str, Array | None], weights: Mapping[str, 
     if not arrays or len(arrays) < len(draws):
         return None
     return percentile_interval(np.average(np.stack(arrays), axis=0, weights=[weights[name] for name in draws]))
-
-
-def _counts(causes: Mapping[str, int]) -> str:
-    shown = sorted(causes.items(), key=lambda item: -item[1])[:_UNSCORED_SHOWN]
-    return ", ".join(f"{kind} {count}" for kind, count in shown)

@@ -6,11 +6,11 @@ task are kept, because only they allow another evaluation to be compared task by
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from polygym.collect.unscored import Unscored
 from polygym.rollout import Rollout, TaskId
 from polygym.statistics import estimate, group_rows, mean, mean_pass_at_k, powers_of_two, scored
 
@@ -34,12 +34,19 @@ class EnvironmentSummary:
     metrics: dict[str, float | None] = field(default_factory=dict)
     causes: dict[str, int] = field(default_factory=dict)
     """How often each class of cause left a rollout unscored."""
+    messages: dict[str, str] = field(default_factory=dict)
+    """A message of each class."""
     truncated_fraction: float | None = None
     turns_mean: float | None = None
     completion_tokens_mean: float | None = None
     seconds_mean: float | None = None
     tasks: dict[TaskId, list[float | None]] = field(default_factory=dict)
     """Rewards of each task's rollouts, None where unscored."""
+
+    @property
+    def failures(self) -> Unscored:
+        """The unscored rollouts."""
+        return Unscored(self.rollouts, self.unscored, self.causes, self.messages)
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as JSON data; `tasks` becomes a list, because ids 1 and "1" would be one key of an object."""
@@ -53,6 +60,7 @@ class EnvironmentSummary:
             "rewards": self.rewards,
             "metrics": self.metrics,
             "causes": self.causes,
+            "messages": self.messages,
             "truncated_fraction": self.truncated_fraction,
             "turns_mean": self.turns_mean,
             "completion_tokens_mean": self.completion_tokens_mean,
@@ -85,16 +93,20 @@ def summarize(rollouts: Sequence[Rollout], *, seed: int = 0) -> EnvironmentSumma
         rollouts, key=lambda rollout: rollout.task_id, value=lambda rollout: rollout.reward if rollout.scored else None
     )
     of_mean = estimate(tasks, seed=seed)
+    failures = Unscored()
+    for rollout in rollouts:
+        failures.count(rollout)
     return EnvironmentSummary(
         n=len(tasks),
         rollouts=len(rollouts),
-        unscored=len(rollouts) - of_mean.rollouts,
+        unscored=failures.unscored,
         mean_reward=of_mean.value,
         interval=of_mean.interval,
         pass_at_k=passes(tasks),
         rewards=_means(rollout.rewards for rollout in rollouts if rollout.scored),
         metrics=_means(rollout.metrics for rollout in rollouts if rollout.scored),
-        causes=dict(Counter(rollout.cause.kind for rollout in rollouts if rollout.cause and not rollout.scored)),
+        causes=failures.causes,
+        messages=failures.messages,
         truncated_fraction=mean(float(rollout.truncated) for rollout in rollouts),
         turns_mean=mean(len(rollout.turns) for rollout in rollouts),
         completion_tokens_mean=mean(

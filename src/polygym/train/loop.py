@@ -11,20 +11,24 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
 from polygym.collect.collector import Assignment, Collector
 from polygym.collect.groups import collect_groups
 from polygym.collect.store import RolloutStore
+from polygym.collect.unscored import Unscored, unscored_lines
 from polygym.errors import PolicyError, UsageError
 from polygym.mixture import Mixture
 from polygym.rollout import Rollout, RolloutGroup
 from polygym.rows import append
 from polygym.seeds import derive_seed
+from polygym.tables import number
 from polygym.train import checkpoint as checkpoints
 from polygym.train.batch import StepShares, make_batch
+from polygym.train.clock import StepClock
 from polygym.train.config import RunConfig
 from polygym.train.evaluation import HeldOut
 from polygym.train.metrics import step_metrics
@@ -124,6 +128,7 @@ class Trainer:
         self.whole = True  # False while weights are being updated: what is half-updated is never saved
         self.unsaved: list[Rollout] = []
         self.unrecorded: dict[str, float] = {}
+        self.failures: dict[str, Unscored] = {}
         if saved:
             self._load(saved)
         self.folder.lock()
@@ -154,8 +159,15 @@ class Trainer:
         except BaseException:
             self._rescue()
             raise
-        seconds = time.perf_counter() - started
-        return Summary(str(self.folder.path), self.done, seconds, self.held_out.comparison(0, self.done))
+        for line in unscored_lines(self.failures):
+            self._log(line)
+        return Summary(
+            str(self.folder.path),
+            self.done,
+            time.perf_counter() - started,
+            self.held_out.comparison(0, self.done),
+            failures=self.failures,
+        )
 
     async def close(self) -> None:
         """Release the policy and the tracker."""
@@ -165,7 +177,7 @@ class Trainer:
             self.tracker.close()
 
     async def _step(self) -> None:
-        clock = _Clock()
+        clock = StepClock()
         planned = self.mixture.plan_step()
         self.progress.phase("collect")
         groups = await self._collect(planned)
@@ -185,6 +197,7 @@ class Trainer:
         self.done += 1
         self.saved_mixture = self.mixture.state_dict()
         self.unrecorded = metrics
+        self._count(self.unsaved)
         self.whole = True
         clock.mark("update")
 
@@ -201,7 +214,7 @@ class Trainer:
         metrics.update(self.regressions.metrics() | clock.metrics())
         self._record(self.done, metrics)
         self.unrecorded = {}
-        means = "  ".join(f"{name} {metrics.get(f'{name}/mean_reward', float('nan')):.3f}" for name in self.settings)
+        means = "  ".join(f"{name} {number(metrics.get(f'{name}/mean_reward'))}" for name in self.settings)
         self._log(f"{means}  {metrics['time/step']:.1f} s")
         self.progress.step(self.done, self.config.max_steps, metrics)
         if last or self.done % self.config.checkpoint_interval == 0:
@@ -240,12 +253,19 @@ class Trainer:
         results = await self.held_out.evaluate(step)
         if results is None:
             return {}
+        self._count(rollout for rollout in results.rollouts if rollout.environment not in self.settings)
+        for line in unscored_lines(results.failures):
+            self._say(f"evaluation: {line}")
         for warning in self.regressions.observe(results.to_dict()["environments"]):
             self._say(warning)
         return {f"eval/{metric}": value for metric, value in results.metrics().items()}
 
     def _keep(self, rollout: Rollout) -> None:
         self.unsaved.append(rollout)
+
+    def _count(self, rollouts: Iterable[Rollout]) -> None:
+        for rollout in rollouts:
+            self.failures.setdefault(rollout.environment, Unscored()).count(rollout)
 
     def _record(self, step: int, metrics: Mapping[str, float]) -> None:
         if not metrics:
@@ -273,6 +293,7 @@ class Trainer:
             "mixture": self.saved_mixture,
             "scales": {name: scale.state_dict() for name, scale in self.scales.items()},
             "regressions": self.regressions.state_dict(),
+            "failures": {name: asdict(found) for name, found in self.failures.items()},
         }
         checkpoints.save_checkpoint(
             self.folder.checkpoint(self.done),
@@ -300,6 +321,8 @@ class Trainer:
             if name in state["scales"]:
                 scale.load_state_dict(state["scales"][name])
         self.regressions.load_state_dict(state["regressions"])
+        asked = self.held_out.environment.leaves()
+        self.failures = {name: Unscored(**found) for name, found in state["failures"].items() if name in asked}
 
     def _rescue(self) -> None:
         """Keep what a broken or interrupted step had collected, and the state after the last whole step."""
@@ -311,25 +334,6 @@ class Trainer:
             self._save()
         if steps := self.folder.checkpoint_steps():
             self.progress.message(f"step {steps[-1]} is kept; to go on from there: the same command with --resume")
-
-
-class _Clock:
-    """Seconds of the parts of a step, as `time/<phase>`."""
-
-    def __init__(self) -> None:
-        self._start = self._last = time.perf_counter()
-        self._seconds: dict[str, float] = {}
-
-    def mark(self, phase: str) -> None:
-        """The part that ends here is `phase`."""
-        now = time.perf_counter()
-        self._seconds[phase] = now - self._last
-        self._last = now
-
-    def metrics(self) -> dict[str, float]:
-        """Seconds by phase, and of the step so far."""
-        total = {"step": time.perf_counter() - self._start}
-        return {f"time/{phase}": seconds for phase, seconds in (self._seconds | total).items()}
 
 
 def resolved(config: RunConfig, folder: RunFolder | None) -> RunConfig:

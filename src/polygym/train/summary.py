@@ -5,10 +5,12 @@ The one idea: what counts is the paired difference on the same tasks, with its i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from polygym.collect.results import Comparison, Results
+from polygym.collect.unscored import Unscored, unscored_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,8 @@ class Summary:
     """The end of a run.
 
     `steps` were trained in `seconds`. `comparison` is the held-out reward before and after a GRPO run, `results`
-    that at the end of a supervised run; each is None where nothing was evaluated.
+    that at the end of a supervised run; each is None where nothing was evaluated. `failures` counts the unscored
+    rollouts of a GRPO run by environment: those that it trained on, and in evaluations those of the others.
     """
 
     run_folder: str
@@ -24,6 +27,7 @@ class Summary:
     seconds: float
     comparison: Comparison | None = None
     results: Results | None = None
+    failures: Mapping[str, Unscored] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain data."""
@@ -33,9 +37,11 @@ class Summary:
             "seconds": round(self.seconds, 1),
             "comparison": self.comparison.to_dict() if self.comparison else None,
             "results": self.results.to_dict() if self.results else None,
+            "failures": {name: asdict(found) for name, found in self.failures.items()},
         }
 
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds), 60)
         end = f"{self.steps} steps in {minutes} min {seconds:02d} s; run folder: {self.run_folder}"
-        return "\n\n".join(str(part) for part in (self.comparison, self.results, end) if part is not None)
+        failed = "\n".join(unscored_lines(self.failures)) or None
+        return "\n\n".join(str(part) for part in (self.comparison, self.results, failed, end) if part is not None)
