@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polygym.cli.env_servers import add_commands
 from polygym.cli.values import print_json, read_arguments
 
 if TYPE_CHECKING:
@@ -140,3 +141,6 @@ def init(
         return
     for file in files:
         typer.echo(f"made {file}")
+
+
+add_commands(app)

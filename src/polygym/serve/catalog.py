@@ -90,7 +90,7 @@ def environments_of(agents: Iterable[str]) -> list[str]:
     >>> environments_of(["math_rl_simple_agent", "word_game_simple_agent", "math_rl_simple_agent"])
     ['math_rl', 'word_game']
     """
-    found = {}
+    found: dict[str, None] = {}
     for agent in agents:
         environment = environment_of_agent(agent)
         if environment is None:

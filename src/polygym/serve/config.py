@@ -63,7 +63,7 @@ class StackConfig:
     servers: dict[str, ServerConfig]
     document: dict[str, Any] = field(repr=False)
     host: str = LOOPBACK
-    head: HeadSettings = HeadSettings()
+    head: HeadSettings = field(default_factory=HeadSettings)
     token: str | None = field(default=None, repr=False)
 
     def of_type(self, server_type: str) -> dict[str, ServerConfig]:
@@ -124,15 +124,37 @@ def load_config(
     merged, problems = merge([_from_environment(environ, layers), *layers])
     _add_agents(merged, problems, running or {})
     document, unresolved, incomplete = resolve(merged)
-    problems += unresolved
+    return _read(document, running or {}, host, head_port, token, problems + unresolved, incomplete)
+
+
+def read_document(
+    document: Mapping[str, Any], running: Mapping[str, str], *, host: str, token: str | None
+) -> StackConfig:
+    """Check a document that is merged and resolved already, of servers that join those that run.
+
+    Raises:
+        UsageError: with every problem on its own line.
+    """
+    return _read(document, running, host, None, token, [], set())
+
+
+def _read(
+    document: Mapping[str, Any],
+    running: Mapping[str, str],
+    host: str | None,
+    head_port: int | None,
+    token: str | None,
+    problems: list[str],
+    incomplete: set[str],
+) -> StackConfig:
     _check_top_level(document, problems)
     servers = _read_servers({name: value for name, value in document.items() if name not in incomplete}, problems)
     _check_environments(servers, problems)
     head = _read_head(document, head_port, problems)
     stack_host = host or document.get("default_host") or LOOPBACK
-    config = StackConfig(servers, document, stack_host, head, token or document.get("token") or None)
-    _check_references(config, running or {}, problems)
-    _check_names(config, running or {}, problems)
+    config = StackConfig(servers, dict(document), stack_host, head, token or document.get("token") or None)
+    _check_references(config, running, problems)
+    _check_names(config, running, problems)
     _check_hosts(config, problems)
     if not problems and not servers:
         problems.append("no servers are given; name environments with --resources-server, or YAML files with --config")

@@ -89,7 +89,7 @@ def resolve(merged: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], set[s
         except OmegaConfBaseException as error:
             incomplete.add(place.partition(".")[0])
             raw = OmegaConf.to_container(node, resolve=False)
-            variables = _REFERENCE.findall(str(raw[key]))  # type: ignore[index, call-overload]
+            variables = _REFERENCE.findall(str(raw[key]))  # type: ignore[index]
             absent = [name for name in variables if OmegaConf.select(config, name, throw_on_missing=False) is None]
             for name in absent:
                 users_of.setdefault(name, []).append(place)
@@ -100,7 +100,7 @@ def resolve(merged: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], set[s
 
     def plain(value: Any, place: str) -> Any:
         if isinstance(value, DictConfig):
-            return {str(key): value_at(value, key, f"{place}.{key}" if place else str(key)) for key in value}
+            return {str(key): value_at(value, key, f"{place}.{key!s}" if place else str(key)) for key in value}
         if isinstance(value, ListConfig):
             return [value_at(value, index, f"{place}[{index}]") for index in range(len(value))]
         return value

@@ -7,7 +7,9 @@ texts by value.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 MASK = "****"
@@ -57,3 +59,20 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
         if len(secret) >= _MIN_LENGTH:
             text = text.replace(secret, MASK)
     return _USER_INFO.sub(f"{MASK}@", text)
+
+
+def hide_arguments(secrets: Iterable[str]) -> None:
+    """Overwrite secrets in this process's own command line, which every user of the machine can read (Linux)."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    # fields 48 and 49 of proc_pid_stat(5); the name in brackets, the second field, may hold blanks
+    fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    memory = ctypes.string_at(start, end - start)
+    for secret in filter(None, map(str.encode, secrets)):
+        place = memory.find(secret)
+        while place >= 0:
+            ctypes.memset(start + place, ord("*"), len(secret))
+            place = memory.find(secret, place + 1)

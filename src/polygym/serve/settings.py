@@ -38,7 +38,7 @@ class Settings(Section):
 class ResourcesSettings(Settings):
     """Block of a resources server: an environment's tools and rewards."""
 
-    args: dict[str, Any] = {}
+    args: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the environment, as `--set` gives them elsewhere."""
 
 

@@ -1,0 +1,285 @@
+"""`polygym env start|status|stop|resolve|validate`: environments over HTTP.
+
+The one idea: what describes a stack is given in one way to every command that needs it, so that `resolve` and
+`validate` speak of exactly what `start` would start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polygym.cli.values import print_json
+from polygym.errors import PolygymError, UsageError
+
+if TYPE_CHECKING:
+    from polygym.serve.config import StackConfig
+    from polygym.serve.stacks import Stack
+
+Configs = Annotated[
+    list[Path] | None,
+    typer.Option("--config", metavar="FILE", help="YAML file with servers; may be given several times."),
+]
+ResourcesServers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--resources-server",
+        metavar="ENV",
+        help="Environment to serve, with an agent: an id, package.module:name, or a path; may be given several times.",
+    ),
+]
+ModelType = Annotated[
+    str | None,
+    typer.Option("--model-type", help="Model server: oracle_model, openai_model, vllm_model or local_model."),
+]
+ModelUrl = Annotated[
+    str | None, typer.Option("--model-url", help="Endpoint of openai_model and vllm_model [env: POLICY_BASE_URL].")
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="Model of the endpoint, or of local_model [env: POLICY_MODEL_NAME]."),
+]
+ModelApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--model-api-key", help="Key of the endpoint [env: POLICY_API_KEY, which nobody else on the machine sees]."
+    ),
+]
+HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on; any but loopback needs a token.")]
+Token = Annotated[str | None, typer.Option("--token", help="What requests must bring [env: POLYGYM_TOKEN].")]
+HeadPort = Annotated[
+    int | None,
+    typer.Option("--head-port", min=0, max=65535, help="Port of the head, by which a stack is found; default 11000."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands for servers to those of `polygym env`."""
+    example = "Example: polygym env start --model-type oracle_model --resources-server example_multi_step"
+    app.command("start", epilog=example)(start)
+    app.command("status", epilog="Example: polygym env status")(status)
+    app.command("stop", epilog="Example: polygym env stop --head-port 11000")(stop)
+    app.command("resolve", epilog="Example: polygym env resolve --config servers.yaml")(resolve)
+    app.command("validate", epilog="Example: polygym env validate --config servers.yaml --input rows.jsonl")(validate)
+
+
+def start(
+    configs: Configs = None,
+    resources_servers: ResourcesServers = None,
+    model_type: ModelType = None,
+    model_url: ModelUrl = None,
+    model: Model = None,
+    model_api_key: ModelApiKey = None,
+    host: HostOption = None,
+    token: Token = None,
+    head_port: HeadPort = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Go on in the background once all is ready.")] = False,
+    join: Annotated[
+        bool, typer.Option("--join", help="Add the servers to the stack that runs at the head port.")
+    ] = False,
+    single_process: Annotated[
+        bool,
+        typer.Option("--single-process", help="All servers in one process: less memory, no protection of each other."),
+    ] = False,
+    log_dir: Annotated[
+        Path | None, typer.Option("--log-dir", help="Folder of the servers' logs; default: in the user's state folder.")
+    ] = None,
+) -> None:
+    """Start the servers of environments and a model, and keep them up until Ctrl-C.
+
+    A server alone is started by naming it alone: its model first, then with --join the environments, or each stack with
+    a --head-port of its own. Values for a model also come from an env.yaml in the working directory.
+    """
+    from polygym.cli.stacks import keep_up, keep_up_detached
+
+    _hide_arguments(model_api_key, token)
+    given = _Given(configs, resources_servers, model_type, model_url, model, model_api_key, host, token, head_port)
+    if join:
+        _join(given, detach or single_process or log_dir is not None)
+    else:
+        (keep_up_detached if detach else keep_up)(given.load(), log_dir, single_process)
+
+
+def status(head_port: HeadPort = None, as_json: Json = False) -> None:
+    """The stacks that run: what runs where, and its state. Exit code 1 when none runs."""
+    import asyncio
+
+    from polygym.serve.stacks import running_stacks
+    from polygym.view.servers import servers_table
+
+    stacks = [stack for stack in running_stacks() if head_port in (None, stack.port)]
+    told = [(stack, asyncio.run(stack.instances())) for stack in stacks]
+    if as_json:
+        print_json([{**_public(stack), "servers": instances} for stack, instances in told])
+    for stack, instances in told if not as_json else []:
+        typer.echo(f"head {stack.url}, process {stack.pid}, logs in {stack.logs}")
+        typer.echo(servers_table(instances) + "\n")
+    if not told:
+        raise PolygymError(f"no stack runs{f' at head port {head_port}' if head_port is not None else ''}")
+
+
+def stop(
+    head_port: HeadPort = None,
+    everything: Annotated[bool, typer.Option("--all", help="Stop every stack of this user.")] = False,
+) -> None:
+    """Stop a stack, whoever started it."""
+    import asyncio
+
+    from polygym.serve.config import HEAD_PORT
+    from polygym.serve.stacks import running_stacks
+
+    running = {stack.port: stack for stack in running_stacks()}
+    if everything or (head_port is None and len(running) == 1):
+        chosen = list(running.values())
+    else:
+        port = HEAD_PORT if head_port is None else head_port
+        if port not in running:
+            ports = ", ".join(map(str, running)) or "none"
+            raise UsageError(f"no stack runs at head port {port}; head ports of the stacks that run: {ports}")
+        chosen = [running[port]]
+    for stack in chosen:
+        asyncio.run(stack.stop())
+        typer.echo(f"stopped the stack at head port {stack.port}")
+
+
+def resolve(
+    configs: Configs = None,
+    resources_servers: ResourcesServers = None,
+    model_type: ModelType = None,
+    model_url: ModelUrl = None,
+    model: Model = None,
+    model_api_key: ModelApiKey = None,
+    host: HostOption = None,
+    token: Token = None,
+    head_port: HeadPort = None,
+) -> None:
+    """Print the merged configuration, secrets hidden, without starting anything."""
+    import yaml
+
+    from polygym.serve.masking import masked
+
+    _hide_arguments(model_api_key, token)
+    given = _Given(configs, resources_servers, model_type, model_url, model, model_api_key, host, token, head_port)
+    typer.echo(yaml.safe_dump(masked(given.load().document), sort_keys=False, allow_unicode=True), nl=False)
+
+
+def validate(
+    configs: Configs = None,
+    resources_servers: ResourcesServers = None,
+    model_type: ModelType = None,
+    model_url: ModelUrl = None,
+    model: Model = None,
+    model_api_key: ModelApiKey = None,
+    host: HostOption = None,
+    token: Token = None,
+    head_port: HeadPort = None,
+    rows: Annotated[
+        list[Path] | None, typer.Option("--input", "-i", metavar="ROWS", help="JSONL rows that are to be played.")
+    ] = None,
+) -> None:
+    """Check a configuration and the rows for it, without starting anything; all problems are told.
+
+    With no configuration, rows are checked against the stack that runs at the head port.
+    """
+    import asyncio
+
+    from polygym.serve.catalog import AGENTS
+    from polygym.serve.checks import check_rows, check_servers
+
+    _hide_arguments(model_api_key, token)
+    given = _Given(configs, resources_servers, model_type, model_url, model, model_api_key, host, token, head_port)
+    problems: list[str] = []
+    agents: list[str] | None = None
+    servers = 0
+    if given.describes_servers or not rows:
+        try:
+            config = given.load()
+        except UsageError as error:
+            problems += str(error).splitlines()
+        else:
+            problems += check_servers(config)
+            agents, servers = list(config.of_type(AGENTS)), len(config.servers)
+    else:
+        instances = asyncio.run(_running(given).instances())
+        agents = [instance["name"] for instance in instances if instance["server_type"] == AGENTS]
+        servers = len(instances)
+    for path in rows or []:
+        problems += check_rows(path, agents)
+    if problems:
+        raise UsageError("\n".join(problems))
+    typer.echo(f"all is well: {servers} servers" + "".join(f", {path}" for path in rows or []))
+
+
+class _Given:
+    """What the command line says of a stack."""
+
+    def __init__(
+        self,
+        configs: list[Path] | None,
+        resources_servers: list[str] | None,
+        model_type: str | None,
+        url: str | None,
+        model: str | None,
+        api_key: str | None,
+        host: str | None,
+        token: str | None,
+        head_port: int | None,
+    ) -> None:
+        self.head_port = head_port
+        self.describes_servers = bool(configs or resources_servers or model_type)
+        self._policy = (url, api_key, model)
+        self._options: dict[str, Any] = {
+            "configs": configs or [],
+            "resources_servers": resources_servers or [],
+            "model_type": model_type,
+            "host": host,
+            "head_port": head_port,
+            "token": token,
+        }
+
+    def load(self, running: Mapping[str, str] | None = None) -> StackConfig:
+        """The checked configuration."""
+        from polygym.serve.config import PolicyValues, load_config
+
+        return load_config(**self._options, policy=PolicyValues(*self._policy), running=running)
+
+
+def _public(stack: Stack) -> dict[str, Any]:
+    return {"head_port": stack.port, "url": stack.url, "pid": stack.pid, "logs": stack.logs, "started": stack.started}
+
+
+def _hide_arguments(*secrets: str | None) -> None:
+    from polygym.serve.masking import hide_arguments
+
+    hide_arguments([secret for secret in secrets if secret])
+
+
+def _running(given: _Given) -> Stack:
+    """The stack that runs at the head port."""
+    from polygym.serve.config import HEAD_PORT
+    from polygym.serve.stacks import find_stack, running_stacks
+
+    port = HEAD_PORT if given.head_port is None else given.head_port
+    stack = find_stack(port)
+    if stack is None:
+        ports = ", ".join(str(other.port) for other in running_stacks()) or "none"
+        raise UsageError(f"no stack runs at head port {port}; head ports of the stacks that run: {ports}")
+    return stack
+
+
+def _join(given: _Given, other_options: bool) -> None:
+    import asyncio
+
+    from polygym.view.servers import servers_table
+
+    if other_options:
+        raise UsageError("--join adds to a stack that runs: --detach, --single-process and --log-dir are that stack's")
+    stack = _running(given)
+    running = {instance["name"]: instance["server_type"] for instance in asyncio.run(stack.instances())}
+    added = asyncio.run(stack.join(given.load(running)))
+    typer.echo(servers_table(added))
+    typer.echo(f"joined the stack at {stack.url}")

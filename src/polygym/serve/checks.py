@@ -1,0 +1,87 @@
+"""Checking servers and rows before anything is started.
+
+The one idea: everything is read to its end and all that is wrong is told; for rows, each problem with the lines that
+have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from polygym.environments.registry import check_arguments, find_loader
+from polygym.environments.wire_rows import check_row
+from polygym.errors import UsageError, nearest
+from polygym.rows import RowError, read_rows
+from polygym.serve.catalog import RESOURCES
+from polygym.serve.config import StackConfig
+from polygym.serve.process import environment_id
+from polygym.serve.settings import ResourcesSettings
+
+SHOWN_LINES = 10
+
+
+def check_servers(config: StackConfig) -> list[str]:
+    """What is wrong with the environments of a configuration: code that cannot be imported, unknown arguments."""
+    problems = []
+    for name, server in config.of_type(RESOURCES).items():
+        assert isinstance(server.settings, ResourcesSettings)
+        target = environment_id(server.implementation, server.settings.entrypoint)
+        try:
+            loader = find_loader(target)
+            if not isinstance(loader, type):
+                check_arguments(loader, server.settings.args, target)
+        except UsageError as error:
+            problems.append(f"{name}: {error}")
+    return problems
+
+
+def check_rows(path: str | Path, agents: Collection[str] | None) -> list[str]:
+    """What is wrong with a JSONL file of rows for agents of these names (None: whichever); nothing where all is well.
+
+    Raises:
+        UsageError: when the file cannot be read at all.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+    lines_of: dict[str, list[int]] = {}  # problem: the lines that have it
+    rows = 0
+    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        if line.strip():
+            rows += 1
+            for problem in _problems(line, agents):
+                lines_of.setdefault(problem, []).append(number)
+    if not rows:
+        return [f"{path} has no rows"]
+    return [f"{path}, {_named(lines)}: {problem}" for problem, lines in lines_of.items()]
+
+
+def _problems(line: bytes, agents: Collection[str] | None) -> list[str]:
+    try:
+        (row,) = read_rows(line)
+    except RowError as error:
+        return [str(error).partition(": ")[2]]  # without "dataset, line 1"
+    found = []
+    try:
+        check_row(row)
+    except UsageError as error:
+        found.append(str(error))
+    reference = row.get("agent_ref")
+    name = reference.get("name") if isinstance(reference, dict) else None
+    if reference is None:
+        found.append('the row names no agent; add "agent_ref": {"name": ...}')
+    elif isinstance(name, str) and agents is not None and name not in agents:
+        found.append(f"agent {name!r} is unknown; {nearest(name, agents)}")
+    return found
+
+
+def _named(lines: list[int]) -> str:
+    """The lines of a problem in words.
+
+    >>> _named([3]), _named([3, 5, 8])
+    ('line 3', 'lines 3, 5, 8')
+    """
+    shown = ", ".join(map(str, lines[:SHOWN_LINES])) + (", ..." if len(lines) > SHOWN_LINES else "")
+    return f"line{'s' * (len(lines) > 1)} {shown}"
