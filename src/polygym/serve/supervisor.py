@@ -354,7 +354,8 @@ class Supervisor:
             process.kill()
         answers = asyncio.create_task(self._answers(server, START_SECONDS))
         try:
-            await asyncio.wait({answers, process.exited}, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {answers, process.exited}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not process.exited.done():
                 if not answers.result():
                     process.kill()
