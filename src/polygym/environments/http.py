@@ -102,6 +102,7 @@ class HttpClient:
         *,
         cookies: Cookies | None = None,
         repeatable: bool = False,
+        retries: int = RETRIES,
         seconds: float | None = None,
     ) -> Answer:
         """Post `fields` as JSON. `repeatable` says that doing it twice is as good as once.
@@ -109,7 +110,7 @@ class HttpClient:
         Raises:
             ServerError: when there is no answer in time.
         """
-        return await self._ask("POST", path, encode(fields), cookies, repeatable, seconds)
+        return await self._ask("POST", path, encode(fields), cookies, repeatable, retries, seconds)
 
     async def get(self, path: str, *, seconds: float | None = None) -> Answer:
         """Read `path`.
@@ -117,7 +118,7 @@ class HttpClient:
         Raises:
             ServerError: when there is no answer in time.
         """
-        return await self._ask("GET", path, None, None, True, seconds)
+        return await self._ask("GET", path, None, None, True, RETRIES, seconds)
 
     async def close(self) -> None:
         """Close this event loop's connections. Those of other loops close with their loops."""
@@ -132,6 +133,7 @@ class HttpClient:
         body: bytes | None,
         cookies: Cookies | None,
         repeatable: bool,
+        retries: int,
         seconds: float | None,
     ) -> Answer:
         import aiohttp
@@ -148,7 +150,7 @@ class HttpClient:
             except (aiohttp.ClientError, OSError) as error:
                 unsent = isinstance(error, aiohttp.ClientConnectorError)
                 wait = backoff_seconds(tries)
-                if tries > RETRIES or not (unsent or repeatable) or time.monotonic() + wait >= deadline:
+                if tries > retries or not (unsent or repeatable) or time.monotonic() + wait >= deadline:
                     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                     after = f" ({tries} tries)" if tries > 1 else ""
                     raise ServerError(f"{self.url}{path}: {words}{after}") from error
