@@ -46,6 +46,8 @@ CONTROL_ENDPOINTS = (
 """Paths of servers that are no tools: a policy that calls one of these names calls an unknown tool."""
 BAD_REWARD = "bad_reward"
 """The failure kind of a reward that is no number: the code of the environment has to be mended."""
+GRADING_KINDS = ("reward", "grader")
+"""Failures of the grading alone: the conversation went well and keeps its stop reason."""
 CLOSE_SECONDS = 10.0
 _NAME = re.compile(r"[\w-]+", re.ASCII)
 
@@ -152,6 +154,7 @@ class RemoteSession(EnvironmentSession):
 
     __slots__ = (
         "_client",
+        "_failed",
         "_joined",
         "_open",
         "_reason",
@@ -170,6 +173,7 @@ class RemoteSession(EnvironmentSession):
         self._joined = joined is not None
         self.verdict: Row | None = None
         self._open = False
+        self._failed: Cause | None = None
         self._reason: str | None = None
         self._told: Row = {}
         self._tools: dict[str, ToolSpec] = {}
@@ -220,18 +224,21 @@ class RemoteSession(EnvironmentSession):
         answer = await self._post("/verify", self.finished_row(turns), grading=True)
         self.verdict = self._object(answer, "/verify")
         self._open = not self._is_ours  # a server of polygym has ended the session
-        return _score(self.verdict, self.task.info)
+        score = _score(self.verdict, self.task.info)
+        if score.cause is not None and score.cause.kind not in GRADING_KINDS:
+            self._failed, score.cause = score.cause, None  # not the grading: the episode failed, as `clean_up` tells
+        return score
 
     async def clean_up(self, timeout_seconds: float | None) -> Cause | None:
-        """Close the session where it is still open. A server that is gone has nothing to close."""
+        """Close the session where it is still open; returns what went wrong in the server's own episode."""
         if self._open and self._is_ours:
             self._open = False
             seconds = CLOSE_SECONDS if timeout_seconds is None else min(CLOSE_SECONDS, timeout_seconds)
             try:
-                await self._client.post("/close_session", {}, cookies=self.cookies, seconds=seconds)
+                await self._client.post("/close_session", {}, cookies=self.cookies, retries=0, seconds=seconds)
             except ServerError:
-                return None  # its sessions end by themselves
-        return None
+                return self._failed  # its sessions end by themselves
+        return self._failed
 
     def finished_row(self, turns: Sequence[Turn]) -> Row:
         """The row with the response of the whole episode, as `/verify` is sent it."""

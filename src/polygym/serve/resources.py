@@ -321,7 +321,7 @@ class _Typed:
             hint = typing.get_type_hints(method).get(parameters[0])
         except NameError as error:
             raise UsageError(
-                f"{method.__qualname__}: its annotations cannot be read ({error}); define the model at the top of a module"
+                f"{method.__qualname__}: its annotations cannot be read ({error}); write models at the top of a module"
             ) from error
         self._method = method
         self._model = hint if isinstance(hint, type) and issubclass(hint, BaseModel) else None
