@@ -1,7 +1,7 @@
 """Model servers on this machine for the length of a `with` block, and a policy that answers by script.
 
-    with served(Scripted(lambda request: said("4"))) as url:
-        httpx.post(f"{url}/v1/responses", ...)
+with served(Scripted(lambda request: said("4"))) as url:
+    httpx.post(f"{url}/v1/responses", ...)
 """
 
 from __future__ import annotations

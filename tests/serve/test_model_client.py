@@ -112,9 +112,7 @@ def test_the_clients_own_reader_of_streams_collects_text_and_calls() -> None:
 
 def test_a_response_reaches_the_policy_and_comes_back() -> None:
     with client_of(lambda request: said("It is 4.", reasoning="2+2")) as (client, policy):
-        answer = respond(
-            client, instructions="Be brief.", temperature=0.5, max_output_tokens=7, metadata={"who": "me"}
-        )
+        answer = respond(client, instructions="Be brief.", temperature=0.5, max_output_tokens=7, metadata={"who": "me"})
     assert answer.output_text == "It is 4."
     assert [item.type for item in answer.output] == ["reasoning", "message"]
     assert answer.output[0].summary[0].text == "2+2"
@@ -206,7 +204,10 @@ def test_the_model_is_listed() -> None:
 def test_a_request_that_cannot_be_heeded_is_a_400_that_says_why(
     fields: dict[str, Any], words: str, param: str | None
 ) -> None:
-    with client_of(lambda request: said("4")) as (client, _), pytest.raises(openai.BadRequestError, match=words) as info:
+    with (
+        client_of(lambda request: said("4")) as (client, _),
+        pytest.raises(openai.BadRequestError, match=words) as info,
+    ):
         ask(client, **fields)
     assert info.value.type == "invalid_request_error"
     assert info.value.param == param

@@ -23,6 +23,7 @@ TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_prob
 """What training needs of a turn, on its message or on the last of its items (NeMo Gym's names): all three, or none."""
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
 
 def wire_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -101,11 +102,15 @@ def _object(text: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class WireCall:
-    """A tool call as the server wrote it; `arguments` is whatever was there, checked by nobody."""
+    """A tool call as the server wrote it; `arguments` is whatever was there, checked by nobody.
+
+    `error` is what our own servers say is wrong with a call that their policy wrote as text.
+    """
 
     name: str
     arguments: Any
     id: str = ""
+    error: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,7 @@ def _calls(message: Mapping[str, Any]) -> tuple[WireCall, ...]:
                 name if isinstance(name, str) else "",
                 function.get("arguments", function.get("input")),
                 call_id if isinstance(call_id, str) else "",
+                entry.get("error"),
             )
         )
     return tuple(calls)
@@ -249,12 +255,19 @@ def native_calls(sample: Sample, tools: Sequence[ToolSpec], position: int) -> tu
     for index, wire in enumerate(sample.calls):
         call_id = wire.id if wire.id and wire.id not in ids else f"call_{position}_{index}"
         ids.add(call_id)
-        calls.append(decoded_call(wire.name, wire.arguments, call_id, known))
+        calls.append(decoded_call(wire.name, wire.arguments, call_id, known, wire.error))
     return tuple(calls)
 
 
-def decoded_call(name: str, arguments: Any, call_id: str, known: Container[str] | None = None) -> ToolCall:
-    """A call from what is on the wire. Without the `known` names of tools, every name is one."""
+def decoded_call(
+    name: str, arguments: Any, call_id: str, known: Container[str] | None = None, told: Any = None
+) -> ToolCall:
+    """A call from what is on the wire. Without the `known` names of tools, every name is one.
+
+    `told` is the error that was sent along, by whoever read the call from a policy's text.
+    """
+    if isinstance(told, str) and _ERROR_CODE.fullmatch(told):
+        return ToolCall(name, {}, call_id, told, arguments if isinstance(arguments, str) else "")
     parsed = parse_arguments(arguments, {"additionalProperties": True})
     error: str | None = parsed.error
     if error is None and not name:

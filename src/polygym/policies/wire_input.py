@@ -68,7 +68,13 @@ def _read_calls(entries: object, where: str) -> tuple[Any, ...]:
         if not isinstance(function, Mapping):
             raise UsageError(f"{where}[{index}] must be an object with id, type and function, got {_shown(entry)}")
         calls.append(
-            decoded_call(str(function.get("name") or ""), function.get("arguments"), str(entry.get("id") or ""))
+            decoded_call(
+                str(function.get("name") or ""),
+                function.get("arguments"),
+                str(entry.get("id") or ""),
+                None,
+                entry.get("error"),
+            )
         )
     return tuple(calls)
 

@@ -149,6 +149,7 @@ def _choice(index: int, turn: Turn, asked: Asked) -> dict[str, Any]:
             "id": item["call_id"],
             "type": "function",
             "function": {"name": item["name"], "arguments": item["arguments"]},
+            **({"error": item["error"]} if "error" in item else {}),
         }
         for item in output_items(turn, position=len(asked.request.messages))
         if item["type"] == "function_call"

@@ -172,6 +172,7 @@ def _sample(output: Sequence[Mapping[str, Any]]) -> Sample:
                     name if isinstance(name, str) else "",
                     item.get("arguments"),
                     call_id if isinstance(call_id, str) else "",
+                    item.get("error"),
                 )
             )
         if item.get("generation_token_ids") is not None:

@@ -78,6 +78,7 @@ def output_items(turn: Turn, token_fields: bool = False, *, base: str = "0", pos
                 "name": call.name,
                 "arguments": _written_arguments(call),
                 "status": "completed",
+                **({"error": call.error} if call.error is not None else {}),
             }
         )
     if token_fields:
@@ -219,7 +220,7 @@ class _Reader:
             raise UsageError(f"{where}.name must be the name of a tool, got {name!r:.80}")
         call_id = _call_id(item, where)
         tokens = read_tokens(item, where)
-        self._calls.append(decoded_call(name, item.get("arguments"), call_id))
+        self._calls.append(decoded_call(name, item.get("arguments"), call_id, None, item.get("error")))
         self._take(tokens)
 
     def _take(self, tokens: Tokens | None) -> None:
