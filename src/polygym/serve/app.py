@@ -13,6 +13,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -32,6 +33,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polygym.errors import PolygymError, UsageError
 from polygym.rows import dump_row
+
+_log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 64 << 20
 KEEP_ALIVE_SECONDS = 75
@@ -84,7 +87,6 @@ def create_app(
     app.add_exception_handler(HttpError, _http_error)
     app.add_exception_handler(UsageError, _usage_error)
     app.add_exception_handler(HTTPException, _framework_error)
-    app.add_exception_handler(Exception, _unexpected_error)
     app.add_middleware(_Gate, token=token, max_body_bytes=max_body_bytes, metrics=_Metrics(registry), routes=app)
     return app
 
@@ -153,11 +155,6 @@ async def _framework_error(request: Request, error: Exception) -> Response:
     return error_response(error.status_code, kind, f"{request.method} {request.url.path}: {error.detail}")
 
 
-async def _unexpected_error(request: Request, error: Exception) -> Response:
-    # The server's log gets the traceback; Starlette raises the error again after this answer.
-    return error_response(500, "internal", f"{type(error).__name__}: {error}")
-
-
 # --------------------------------------------------------------------------------------------------- in front of it all
 
 
@@ -195,7 +192,7 @@ class _Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started, status = perf_counter(), 500
+        started, status = perf_counter(), 0
 
         async def noting(message: Message) -> None:
             nonlocal status
@@ -212,6 +209,12 @@ class _Gate:
             if b"content-length" not in headers and b"transfer-encoding" in headers:
                 receive = self._counted(receive)
             await self.app(scope, receive, noting)
+        except Exception as error:  # a fault of ours, or of the code that is served
+            # Raised further it would end the connection, and with it the next request of somebody else.
+            _log.exception("%s %s", scope["method"], scope["path"])
+            if status:
+                raise
+            await error_response(500, "internal", f"{type(error).__name__}: {error}")(scope, receive, noting)
         finally:
             self.metrics.observe(self._label(scope["path"]), status, perf_counter() - started)
 
