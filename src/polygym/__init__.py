@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from polygym.messages import Message, ToolCall, ToolSpec
     from polygym.policies.base import Policy, Request, Sampling
     from polygym.policies.load import load_policy
+    from polygym.rewards.judge import JudgeRubric
     from polygym.rewards.math import MathRubric
     from polygym.rewards.rubric import Rubric
     from polygym.rollout import Rollout, RolloutGroup, Task, Turn
@@ -41,6 +42,7 @@ _HOMES = {
     "EnvGroup": "polygym.environments",
     "Environment": "polygym.environments",
     "GraderError": "polygym.errors",
+    "JudgeRubric": "polygym.rewards.judge",
     "MathRubric": "polygym.rewards.math",
     "Message": "polygym.messages",
     "MultiTurnEnv": "polygym.environments",
@@ -73,6 +75,7 @@ __all__ = [
     "EnvGroup",
     "Environment",
     "GraderError",
+    "JudgeRubric",
     "MathRubric",
     "Message",
     "MultiTurnEnv",

@@ -54,7 +54,7 @@ def test_a_chat_completion_reaches_the_policy_and_comes_back() -> None:
 
 
 def test_a_choice_of_several_is_sampled_with_a_seed_of_its_own() -> None:
-    with client_of(lambda request: said(str(request.seed))) as (client, policy):
+    with client_of(lambda request: said(str(request.seed))) as (client, _):
         first, second, third = (choice.message.content for choice in ask(client, n=3, seed=5).choices)
         assert [choice.message.content for choice in ask(client, n=3, seed=5).choices] == [first, second, third]
     assert first == "5"

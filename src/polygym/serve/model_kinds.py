@@ -10,7 +10,7 @@ The one idea: a kind is a policy and nothing else; everything on the wire is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from polygym.errors import UsageError
@@ -39,17 +39,10 @@ def build_policy(settings: Settings, environments: Mapping[str, tuple[str, Mappi
     if isinstance(settings, OracleSettings):
         return RowOracle(environments)
     if isinstance(settings, OpenAISettings):
-        key = _key(settings.openai_api_key)
-        return OpenAIPolicy(settings.openai_model, settings.openai_base_url, key=key, retries=RETRIES)
+        return _endpoint(settings, settings.openai_model, settings.openai_base_url, settings.openai_api_key)
     if isinstance(settings, VLLMSettings):
-        return OpenAIPolicy(
-            settings.model,
-            _one_address(settings.base_url),
-            key=_key(settings.api_key),
-            retries=RETRIES,
-            extra_body=VLLM_FIELDS if settings.return_token_id_information else None,
-            echo_token_ids=settings.return_token_id_information,
-        )
+        fields = VLLM_FIELDS if settings.return_token_id_information else {}
+        return _endpoint(settings, settings.model, _one_address(settings.base_url), settings.api_key, fields)
     if isinstance(settings, LocalSettings):
         return load_policy(settings.model, gather_seconds=GATHER_SECONDS)
     raise UsageError(f"{type(settings).__name__} describes no model server")
@@ -64,8 +57,23 @@ def serve_policy(name: str, **options: Any) -> Policy:
     return RowOracle() if name == "oracle" else load_policy(name, gather_seconds=GATHER_SECONDS, **options)
 
 
-def _key(value: str | None) -> Callable[[], str | None]:
-    return lambda: value
+def _endpoint(
+    settings: OpenAISettings | VLLMSettings,
+    model: str,
+    url: str,
+    key: str | None,
+    fields: Mapping[str, Any] | None = None,
+) -> OpenAIPolicy:
+    return OpenAIPolicy(
+        model,
+        url,
+        key=lambda: key,
+        retries=RETRIES,
+        timeout_seconds=settings.timeout_seconds,
+        deadline_seconds=settings.timeout_seconds,
+        extra_body=fields,
+        echo_token_ids=bool(fields),
+    )
 
 
 def _one_address(base_url: str | list[str]) -> str:

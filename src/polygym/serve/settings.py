@@ -79,6 +79,8 @@ class OpenAISettings(Settings):
     openai_base_url: str
     openai_api_key: str | None = Field(default=None, repr=False)
     openai_model: str
+    timeout_seconds: float = Field(default=300.0, gt=0)
+    """Seconds to an answer of the endpoint at most; who asked is told when it is over, and may ask again."""
 
 
 class VLLMSettings(Settings):
@@ -91,6 +93,8 @@ class VLLMSettings(Settings):
     """Whether answers carry the token ids and log-probabilities of what was sampled."""
     uses_reasoning_parser: bool = True
     """Whether the endpoint separates reasoning itself; reasoning is found either way."""
+    timeout_seconds: float = Field(default=300.0, gt=0)
+    """Seconds to an answer of the endpoint at most; who asked is told when it is over, and may ask again."""
 
 
 class LocalSettings(Settings):
