@@ -34,6 +34,7 @@ from polygym.rewards.rubric import BadRewardError
 from polygym.rollout import Cause, Rollout, Task, Turn
 from polygym.seeds import derive_seed
 from polygym.serve.app import HttpError, create_app, json_response, read_object
+from polygym.serve.hang_up import until_hung_up
 
 KIND = "responses_api_agents"
 MAX_STEPS = 16
@@ -43,8 +44,6 @@ RETRIED = frozenset({"server", "endpoint", "timeout", "rate_limited", "empty_res
 """Causes that lie in the servers and not in the row: the same rollout may go better the next time."""
 _LAST_SECONDS = 2.0
 """How long the rollouts that a shutdown has cancelled may take to close their sessions."""
-_HUNG_UP = 499
-"""Status of an answer that nobody reads, as in the metrics."""
 _STATUSES = {"timeout": 504, "rate_limited": 429}
 
 
@@ -116,8 +115,7 @@ class AgentServer:
     async def _run(self, request: HttpRequest) -> Response:
         row = await read_object(request)
         task = remote_task(row, self.environment.name)
-        async with self._until_hung_up(request):
-            rollout, session = await self._play(self.environment, task)
+        rollout, session = await self._play(self.environment, task, request)
         reply = session.verdict or session.finished_row(rollout.turns)
         answer = {**reply, **rollout.to_row()}
         if rollout.cause is not None:
@@ -128,8 +126,7 @@ class AgentServer:
     async def _responses(self, request: HttpRequest) -> Response:
         task = remote_task({"responses_create_params": await read_object(request)}, self.environment.name)
         environment = self.environment.joining(request.headers.get("cookie", ""))
-        async with self._until_hung_up(request):
-            rollout, session = await self._play(environment, task)
+        rollout, session = await self._play(environment, task, request)
         if rollout.cause is not None:
             raise HttpError(_STATUSES.get(rollout.cause.kind, 502), rollout.cause.kind, rollout.cause.message)
         response = json_response(session.finished_row(rollout.turns)["response"])
@@ -144,7 +141,9 @@ class AgentServer:
             raise HttpError(502, "server", str(error)) from error
         return Response(answer.body, answer.status, media_type=answer.content_type)
 
-    async def _play(self, environment: RemoteEnvironment, task: Task) -> tuple[Rollout, RemoteSession]:
+    async def _play(
+        self, environment: RemoteEnvironment, task: Task, request: HttpRequest
+    ) -> tuple[Rollout, RemoteSession]:
         """One rollout of the row in `task`, which says how to sample and which rollout of its task this is."""
         params = read_create_params(task.info["responses_create_params"])
         index = task.info.get(ROLLOUT_INDEX) or 0
@@ -153,45 +152,28 @@ class AgentServer:
             seed = derive_seed(0, task.environment, task.id, index)
         group_id = f"{task.environment}/{task.id!r}"
         sessions: list[RemoteSession] = []
+        playing = asyncio.current_task()
+        assert playing is not None
+        self._playing.add(playing)
         try:
-            rollout = await play(
-                environment.showing(sessions.append),
-                task,
-                _Asking(self.policy, params.extra) if params.extra else self.policy,
-                sampling=replace(Sampling(), **params.sampling),
-                seed=seed,
-                group_id=group_id,
-                rollout_index=index,
-                max_total_tokens=self.max_total_tokens,
-                timeout_seconds=self.timeout_seconds,
-            )
+            async with until_hung_up(request):
+                rollout = await play(
+                    environment.showing(sessions.append),
+                    task,
+                    _Asking(self.policy, params.extra) if params.extra else self.policy,
+                    sampling=replace(Sampling(), **params.sampling),
+                    seed=seed,
+                    group_id=group_id,
+                    rollout_index=index,
+                    max_total_tokens=self.max_total_tokens,
+                    timeout_seconds=self.timeout_seconds,
+                )
         except BadRewardError as error:
             rollout = Rollout(task.environment, task.id, group_id, index, seed, sessions[0].messages, task.answer)
             rollout.cause, rollout.stop_reason = Cause(BAD_REWARD, str(error)), "error"
-        return rollout, sessions[0]
-
-    @contextlib.asynccontextmanager
-    async def _until_hung_up(self, request: HttpRequest) -> AsyncIterator[None]:
-        """Cancels what is inside when the caller hangs up; the body must have been read."""
-        playing = asyncio.current_task()
-        assert playing is not None
-
-        async def watch() -> None:
-            await request.receive()  # after the body, the next message is that the connection is gone
-            playing.cancel()
-
-        self._playing.add(playing)
-        watcher = asyncio.create_task(watch())
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not watcher.done():
-                raise
-            playing.uncancel()
-            raise HttpError(_HUNG_UP, "hung_up", "the caller has hung up") from None
         finally:
-            watcher.cancel()
             self._playing.discard(playing)
+        return rollout, sessions[0]
 
 
 class _Asking(Policy):

@@ -28,12 +28,12 @@ from polygym.policies.openai import OpenAIPolicy
 from polygym.policies.responses_wire import output_items, response_body
 from polygym.rollout import Turn
 from polygym.serve.app import HttpError, create_app, encode_json, read_object
+from polygym.serve.hang_up import until_hung_up
 from polygym.serve.model_errors import ApiError, bad_request, context_overflow, failed_policy
 from polygym.serve.model_requests import Asked, RequestReader
 from polygym.serve.sse import MEDIA_TYPE, chat_chunks, response_events
 
 KIND = "responses_api_models"
-CLIENT_LEFT = 499
 LOG = logging.getLogger("polygym.serve")
 
 
@@ -199,7 +199,8 @@ def _route(answer: Callable[[dict[str, Any]], Coroutine[Any, Any, Response]]) ->
     async def handle(request: HttpRequest) -> Response:
         try:
             body = await read_object(request)
-            return await _while_connected(request, answer(body))
+            async with until_hung_up(request):
+                return await answer(body)
         except ApiError as error:
             return error.response()
         except UsageError as error:
@@ -211,24 +212,3 @@ def _route(answer: Callable[[dict[str, Any]], Coroutine[Any, Any, Response]]) ->
             return ApiError(500, f"{type(error).__name__}: {error}", code="internal").response()
 
     return handle
-
-
-async def _while_connected(request: HttpRequest, work: Coroutine[Any, Any, Response]) -> Response:
-    """The result of `work`, which is cancelled when the client leaves: nobody would read it."""
-    task = asyncio.ensure_future(work)
-    left = None
-    try:
-        await asyncio.sleep(0)
-        if not task.done():
-            left = asyncio.ensure_future(_left(request))
-            await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else Response(status_code=CLIENT_LEFT)
-    finally:
-        task.cancel()
-        if left is not None:
-            left.cancel()
-
-
-async def _left(request: HttpRequest) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
