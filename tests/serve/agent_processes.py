@@ -91,11 +91,14 @@ class Answer:
     seconds: float
 
 
-async def post(url: str, body: Any, *, cookies: dict[str, str] | None = None, seconds: float = 60.0) -> Answer:
+async def post(
+    url: str, body: Any, *, cookies: dict[str, str] | None = None, token: str | None = None, seconds: float = 60.0
+) -> Answer:
     """One request of a client that knows nothing of ours."""
     started = time.perf_counter()
     timeout = aiohttp.ClientTimeout(total=seconds)
-    async with aiohttp.ClientSession(timeout=timeout, cookies=cookies) as session:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with aiohttp.ClientSession(timeout=timeout, cookies=cookies, headers=headers) as session:
         data = body if isinstance(body, bytes) else None
         async with session.post(url, json=None if data else body, data=data) as response:
             read = await response.json(content_type=None)

@@ -64,7 +64,7 @@ class AgentSettings(Settings):
     max_steps: int | None = Field(default=None, ge=1)
     """Model calls of one rollout at most; default: the agent's own limit."""
     max_total_tokens: int | None = Field(default=None, ge=1)
-    """Tokens that the model may write in one rollout; default: no limit."""
+    """Tokens that the model may write in one rollout; default: the agent's own limit."""
     timeout_seconds: float | None = Field(default=None, gt=0)
     """Seconds of one rollout at most; default: the agent's own limit."""
 
