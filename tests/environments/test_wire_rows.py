@@ -95,6 +95,12 @@ def test_without_the_environment_the_whole_prompt_is_the_tasks() -> None:
     assert back.prompt == (Message("system", "Be brief."), Message("user", "1 + 2?"))
 
 
+def test_a_row_that_is_nothing_but_the_preamble_keeps_its_prompt() -> None:
+    environment = calculator(system_prompt="Be brief.")
+    row = {"responses_create_params": {"input": [{"role": "system", "content": "Be brief."}]}}
+    assert task_of(row, environment).prompt == (Message("system", "Be brief."),)
+
+
 def test_a_row_of_a_group_is_that_of_its_leaf() -> None:
     group = pg.EnvGroup([calculator(), calculator()], env_names=["a", "b"])
     task = group.tasks()[0]

@@ -103,6 +103,12 @@ def test_calls_and_results_without_an_id_are_tied_in_their_order() -> None:
     assert [item["call_id"] for item in items] == ["call_0_0", "call_0_1", "call_0_0", "call_0_1"]
 
 
+def test_calls_without_an_id_are_named_after_their_place_in_the_conversation() -> None:
+    turns = [Turn(answer(ToolCall("add", {"a": 1}))), Turn(answer(ToolCall("add", {"a": 2})))]
+    body = response_body(turns, [[result("1", None)], [result("2", None)]], model="m", position=2)
+    assert [item["call_id"] for item in body["output"]] == ["call_2_0", "call_2_0", "call_4_0", "call_4_0"]
+
+
 def test_a_bad_call_goes_into_a_request_in_a_form_that_every_server_accepts() -> None:
     bad = answer(ToolCall("add numbers!", {}, "c1", "invalid_json", '{"a": 1'))
     [item] = input_items([bad])
@@ -304,6 +310,12 @@ def test_tools_are_flat_and_both_forms_are_read() -> None:
         {"type": "object", "properties": {"a": {"type": "integer"}}, "required": [], "additionalProperties": False},
         {"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": False},
         {"type": "object", "properties": {"a": {"type": "array"}}, "required": ["a"], "additionalProperties": False},
+        {
+            "type": "object",
+            "properties": {"a": {"type": "integer", "default": 1}},
+            "required": ["a"],
+            "additionalProperties": False,
+        },
     ],
 )
 def test_a_tool_is_not_strict_where_its_schema_leaves_something_open(schema: dict[str, Any]) -> None:
