@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -50,7 +52,10 @@ with socket.socket() as listening:
 def process(setup: str, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address and the process of a server whose code defines `app`."""
     child = subprocess.Popen(
-        [sys.executable, "-c", _SCRIPT.format(setup=setup, port=port)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _SCRIPT.format(setup=setup, port=port)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     try:
         assert child.stdout is not None

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -186,32 +187,15 @@ class RemoteSession(EnvironmentSession):
 
     async def set_up(self) -> None:
         """Open a session for the task's row."""
-        self._tools = {tool.name: tool for tool in self.tools if _is_path(tool.name)}
-        self.state["prompt"] = list(self.task.prompt)
-        if not self._joined:
-            answer = await self._post("/seed_session", {**self.task.info, SEED: self.state["seed"]}, repeatable=True)
-            self._told = self._object(answer, "/seed_session", empty_is_fine=True)
-            self._open = True
-            if self._told.get("prompt"):
-                self.state["prompt"] = self._messages(self._told["prompt"], "/seed_session")
-            self._reason = self._told.get("stop_reason")
-        self.messages += self.state["prompt"]
+        with self._on_environments_time():
+            await self._seed()
 
     async def reply(self) -> bool:
         """The results of the calls, or what the environment says in words."""
-        if self._told.get("env_response"):
-            return await self._reply_in_words()
-        calls = self.messages[-1].tool_calls
-        if self._told.get("parallel_tool_calls") and len(calls) > 1:
-            results = await asyncio.gather(*map(self._call, calls), return_exceptions=True)
-            for result in results:
-                if isinstance(result, BaseException):
-                    raise result
-            self.messages += [result for result in results if isinstance(result, Message)]
-        else:
-            for call in calls:
-                self.messages.append(await self._call(call))
-        return bool(calls)
+        with self._on_environments_time():
+            if self._told.get("env_response"):
+                return await self._reply_in_words()
+            return await self._run_calls(self.messages[-1].tool_calls)
 
     async def stopped(self) -> str | None:
         """The stop hook of the server's environment that is true."""
@@ -221,7 +205,11 @@ class RemoteSession(EnvironmentSession):
         """What the server says of the finished response."""
         if self._joined:
             return Score(None)
-        answer = await self._post("/verify", self.finished_row(turns), grading=True)
+        started = perf_counter()
+        try:
+            answer = await self._post("/verify", self.finished_row(turns))
+        finally:
+            self.grading_seconds += perf_counter() - started
         self.verdict = self._object(answer, "/verify")
         self._open = not self._is_ours  # a server of polygym has ended the session
         score = _score(self.verdict, self.task.info)
@@ -261,6 +249,38 @@ class RemoteSession(EnvironmentSession):
 
     # What is asked of the server.
 
+    @contextmanager
+    def _on_environments_time(self) -> Iterator[None]:
+        started = perf_counter()
+        try:
+            yield
+        finally:
+            self.environment_seconds += perf_counter() - started
+
+    async def _seed(self) -> None:
+        self._tools = {tool.name: tool for tool in self.tools if _is_path(tool.name)}
+        self.state["prompt"] = list(self.task.prompt)
+        if not self._joined:
+            answer = await self._post("/seed_session", {**self.task.info, SEED: self.state["seed"]}, repeatable=True)
+            self._told = self._object(answer, "/seed_session", empty_is_fine=True)
+            self._open = True
+            if self._told.get("prompt"):
+                self.state["prompt"] = self._messages(self._told["prompt"], "/seed_session")
+            self._reason = self._told.get("stop_reason")
+        self.messages += self.state["prompt"]
+
+    async def _run_calls(self, calls: Sequence[ToolCall]) -> bool:
+        if self._told.get("parallel_tool_calls") and len(calls) > 1:
+            results = await asyncio.gather(*map(self._call, calls), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+            self.messages += [result for result in results if isinstance(result, Message)]
+        else:
+            for call in calls:
+                self.messages.append(await self._call(call))
+        return bool(calls)
+
     @property
     def _is_ours(self) -> bool:
         return "env_response" in self._told or "parallel_tool_calls" in self._told
@@ -284,26 +304,17 @@ class RemoteSession(EnvironmentSession):
             text = answer.text if self._told.get("cuts_text") else cut_text(answer.text)
         return Message("tool", text, tool_call_id=call.id or None)
 
-    async def _post(
-        self, path: str, fields: Any, *, repeatable: bool = False, text: bool = False, grading: bool = False
-    ) -> Answer:
+    async def _post(self, path: str, fields: Any, *, repeatable: bool = False, text: bool = False) -> Answer:
         """An answer with status 2xx; where `text` is wanted, whatever the policy may read.
 
         Raises:
             EpisodeFailure: of kind `server` where the server is at fault, `refused` where it does not want the request,
                 or of the kind that it names.
         """
-        started = perf_counter()
         try:
             answer = await self._client.post(path, fields, cookies=self.cookies, repeatable=repeatable)
         except ServerError as error:
             raise EpisodeFailure("server", str(error)) from error
-        finally:
-            seconds = perf_counter() - started
-            if grading:
-                self.grading_seconds += seconds
-            else:
-                self.environment_seconds += seconds
         status = answer.status
         if 200 <= status < 300 or (text and status not in (502, 503, 504) and not self._is_error(answer)):
             return answer
