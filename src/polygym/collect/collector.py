@@ -106,16 +106,17 @@ class Collector:
         """
         return await work_off(
             list(assignments),
-            self._play,
+            self._work,
             environment_of=lambda assignment: assignment.task.environment,
             concurrency=self.concurrency,
             progress=self.progress,
-            ended=self._ended,
         )
 
-    def _ended(self, _: Assignment, rollout: Rollout) -> None:
+    async def _work(self, assignment: Assignment) -> Rollout:
+        rollout = await self._play(assignment)
         if self.on_rollout is not None:
             self.on_rollout(rollout)
+        return rollout
 
     async def _play(self, assignment: Assignment) -> Rollout:
         started = time.perf_counter()

@@ -38,16 +38,14 @@ async def work_off(
     environment_of: Callable[[Work], str],
     concurrency: int,
     progress: Progress,
-    ended: Callable[[Work, Rollout], None],
 ) -> list[Rollout]:
     """The rollouts of `waiting`, in their order.
 
     Args:
-        play: plays one; what it raises stops all, and episodes under way are cancelled.
+        play: plays one, and saves it; what it raises stops all, and episodes under way are cancelled.
         environment_of: the environment that one counts for.
         concurrency: workers.
         progress: who is told that a rollout has ended.
-        ended: called with each rollout as it ends, in the order in which they end: the place to save it.
     """
     rollouts: list[Rollout | None] = [None] * len(waiting)
     progress.start(Counter(map(environment_of, waiting)))
@@ -59,7 +57,6 @@ async def work_off(
             while line:
                 position, item = line.popleft()
                 rollouts[position] = rollout = await play(item)
-                ended(item, rollout)
                 progress.rollout(rollout)
                 played += 1
                 if played % _ROLLOUTS_BETWEEN_YIELDS == 0:

@@ -112,13 +112,13 @@ class HttpClient:
         """
         return await self._ask("POST", path, encode(fields), cookies, repeatable, retries, seconds)
 
-    async def get(self, path: str, *, seconds: float | None = None) -> Answer:
+    async def get(self, path: str, *, retries: int = RETRIES, seconds: float | None = None) -> Answer:
         """Read `path`.
 
         Raises:
             ServerError: when there is no answer in time.
         """
-        return await self._ask("GET", path, None, None, True, RETRIES, seconds)
+        return await self._ask("GET", path, None, None, True, retries, seconds)
 
     async def close(self) -> None:
         """Close this event loop's connections. Those of other loops close with their loops."""

@@ -1,0 +1,144 @@
+"""Agent servers as a collection sees them: found through the head, asked for one rollout a row.
+
+The one idea: asking always ends in a reply or in a cause, and says whether another try may help. Whoever cannot be
+reached is waited for, because a server that has crashed is started again; but all rollouts wait together, not in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from polygym.environments.http import Answer, HttpClient, ServerError
+from polygym.environments.names import environment_of_agent
+from polygym.environments.wire_rows import AGENTS
+from polygym.errors import PolicyError, UsageError
+from polygym.policies.backoff import backoff_seconds
+from polygym.rollout import Cause
+
+HEAD_PORT = 11000
+HEAD_SECONDS = 10.0
+RETURN_SECONDS = 30.0
+"""How long an agent that cannot be reached is waited for."""
+UNAVAILABLE = 503
+ENDLESS_SECONDS = 365 * 24 * 3600.0  # of a request; rollouts are given up by their own deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an agent made of a row: its reply, or why there is none. `retry` says that another try may help."""
+
+    body: Mapping[str, Any] | None
+    cause: Cause | None = None
+    retry: bool = False
+
+
+class Agent:
+    """An agent server.
+
+    Args:
+        name: as rows name it.
+        url: its address.
+        token: the stack's, where it has one.
+    """
+
+    def __init__(self, name: str, url: str, *, token: str | None = None) -> None:
+        self.name = name
+        self.environment = environment_of_agent(name) or name
+        self._client = HttpClient(url, token=token)
+        self._unreachable_since: float | None = None
+
+    async def run(self, row: Mapping[str, Any]) -> Reply:
+        """One rollout of the row, in one try; an agent that cannot be reached is waited for.
+
+        How long a rollout may take is the caller's business: this ends with its cancellation at the latest.
+        """
+        misses = 0
+        while True:
+            try:
+                answer = await self._client.post("/run", row, retries=0, seconds=ENDLESS_SECONDS)
+            except ServerError as error:
+                problem = str(error)
+            else:
+                if answer.status != UNAVAILABLE:
+                    self._unreachable_since = None
+                    return self._read(answer)
+                problem = f"{self.name} is not available (503)"
+            misses += 1
+            now = time.monotonic()
+            self._unreachable_since = self._unreachable_since or now
+            if now - self._unreachable_since > RETURN_SECONDS:
+                return Reply(None, Cause("server", problem))
+            await asyncio.sleep(backoff_seconds(misses))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    def _read(self, answer: Answer) -> Reply:
+        body = answer.json()
+        if answer.status == 200 and isinstance(body, Mapping):
+            return Reply(body, retry=body.get("retry") is True)
+        words = f"{self.name} answered {answer.status}: {_error_text(body):.500}"
+        if answer.status == 200 or answer.status >= 500:
+            return Reply(None, Cause("server", words), retry=True)
+        return Reply(None, Cause("refused", words))
+
+
+class Agents:
+    """The agents of a running stack, by name. An async context manager.
+
+    Args:
+        head_url: address of its head.
+        token: of the stack, where it has one.
+
+    Raises:
+        UsageError: on entering, when no head answers there, or it tells of no agents.
+    """
+
+    def __init__(self, head_url: str, *, token: str | None = None) -> None:
+        self.head_url = head_url
+        self.token = token
+        self._open = AsyncExitStack()
+        self.by_name: dict[str, Agent] = {}
+
+    async def __aenter__(self) -> Self:
+        head = HttpClient(self.head_url, token=self.token)
+        try:
+            answer = await head.get("/server_instances", retries=0, seconds=HEAD_SECONDS)
+        except ServerError as error:
+            raise UsageError(
+                f"no head server answers at {self.head_url}: start servers with `polygym env start`, or give its port "
+                "with --head-port"
+            ) from error
+        finally:
+            await head.close()
+        if answer.status in (401, 403):
+            raise UsageError(f"the head at {self.head_url} wants the token of its stack; set POLYGYM_TOKEN")
+        found = answer.json()
+        if answer.status != 200 or not isinstance(found, list):
+            raise PolicyError(f"{self.head_url}/server_instances answered {answer.status}: {_error_text(found):.200}")
+        for instance in found:
+            if isinstance(instance, Mapping) and instance.get("server_type") == AGENTS and instance.get("url"):
+                agent = Agent(str(instance["name"]), str(instance["url"]), token=self.token)
+                self._open.push_async_callback(agent.close)
+                self.by_name[agent.name] = agent
+        if not self.by_name:
+            raise UsageError(f"the stack at {self.head_url} has no agent servers; start one with --resources-server ID")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._open.aclose()
+
+
+def _error_text(body: Any) -> str:
+    """The message of an error body, or the body."""
+    error = body.get("error", body.get("detail", body)) if isinstance(body, Mapping) else body
+    return str(error.get("message", error) if isinstance(error, Mapping) else error)

@@ -1,0 +1,289 @@
+"""Rows played through agents: a real head and real agents on loopback, some of which misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from polygym.collect import agents as agents_module
+from polygym.collect import served
+from polygym.collect.results import Results
+from polygym.collect.served import evaluate_rows
+from polygym.errors import UsageError
+from polygym.rows import Row
+
+FAST = "fast_simple_agent"
+OTHER = "other_simple_agent"
+RESPONSE = {
+    "model": "toy",
+    "output": [
+        {"type": "function_call", "name": "look", "arguments": "{}", "call_id": "c1"},
+        {"type": "function_call_output", "call_id": "c1", "output": "a tree"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A tree."}]},
+    ],
+    "usage": {"input_tokens": 7, "output_tokens": 5},
+}
+SAID = [{"role": "user", "content": "Look."}, {"role": "assistant", "content": "A tree."}]
+WHOLE = {
+    "messages": SAID,
+    "reward": 0.5,
+    "rewards": {"exact": 0.5},
+    "metrics": {"length": 2.0},
+    "cause": None,
+    "stop_reason": "answered",
+    "truncated": False,
+    "turns": 1,
+    "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+    "seconds": {"policy": 0.1, "total": 0.2},
+    "response": RESPONSE,
+}
+
+
+class Stack:
+    """A head and agents that answer each row as its key `mode` says."""
+
+    def __init__(self) -> None:
+        self.asked: list[Row] = []
+        self.tries: Counter[str] = Counter()
+        self.url = ""
+
+    async def run(self, request: web.Request) -> web.StreamResponse:
+        row = await request.json()
+        self.asked.append(row)
+        mode = row.get("mode", "whole")
+        key = f"{row.get('id')}/{row['_ng_rollout_index']}"
+        self.tries[key] += 1
+        if mode == "whole":
+            return web.json_response({**row, **WHOLE})
+        if mode == "foreign":
+            return web.json_response(
+                {**row, "response": RESPONSE, "reward": 1.0, "accuracy": True, "set_overlap": 0.25}
+            )
+        if mode == "comes_back" and self.tries[key] == 3:
+            return web.json_response({**row, **WHOLE})
+        if mode in ("comes_back", "stays_down"):
+            cause = {"class": "server", "message": "the resources server is gone"}
+            return web.json_response({**row, **WHOLE, "reward": None, "cause": cause, "retry": True})
+        if mode == "unscored":
+            cause = {"class": "reward", "message": "exact raised KeyError"}
+            return web.json_response({**row, **WHOLE, "reward": None, "cause": cause})
+        if mode == "breaks":
+            return web.json_response({"error": {"class": "internal", "message": "a bug"}}, status=500)
+        if mode == "refuses":
+            return web.json_response({"error": {"class": "row", "message": "no such key"}}, status=422)
+        if mode == "garbage":
+            return web.Response(text="<html>")
+        if mode == "word":
+            return web.json_response({**row, **WHOLE, "reward": "good"})
+        assert mode == "hangs"
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def instances(self, request: web.Request) -> web.Response:
+        found = [
+            {"name": name, "server_type": "responses_api_agents", "url": self.url, "status": "ready"}
+            for name in (FAST, OTHER, "named_freely")
+        ]
+        return web.json_response([{"name": "x", "server_type": "resources_servers", "url": self.url}, *found])
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Stack]:
+    stack = Stack()
+    app = web.Application()
+    app.add_routes([web.post("/run", stack.run), web.get("/server_instances", stack.instances)])
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    stack.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield stack
+    finally:
+        await runner.cleanup()
+
+
+def row(id: int | None, mode: str = "whole", agent: str | None = FAST, **more: Any) -> Row:
+    named = {} if agent is None else {"agent_ref": {"type": "responses_api_agents", "name": agent}}
+    own = {} if id is None else {"id": id}
+    return {**own, "mode": mode, "responses_create_params": {"input": "Look."}, **named, **more}
+
+
+def collected(rows: list[Row], **arguments: Any) -> tuple[Results, Stack]:
+    async def work() -> tuple[Results, Stack]:
+        async with running() as stack:
+            return await evaluate_rows(rows, stack.url, **arguments), stack
+
+    return asyncio.run(work())
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "backoff_seconds", lambda tries: 0.01)
+    monkeypatch.setattr(agents_module, "backoff_seconds", lambda tries: 0.01)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_every_row_is_played_by_its_agent_and_summed_up_by_environment(tmp_path: Path) -> None:
+    rows = [row(n, agent=(FAST, OTHER)[n % 2], answer=n, hint="h") for n in range(4)]
+    found, stack = collected(rows, rollouts_per_example=3, output=tmp_path / "out.jsonl")
+    assert {name: (e.n, e.rollouts, e.mean_reward) for name, e in found.environments.items()} == {
+        "fast": (2, 6, 0.5),
+        "other": (2, 6, 0.5),
+    }
+    assert (found.model, found.shares) == ("toy", {"fast": 0.5, "other": 0.5})
+    assert found.environments["fast"].rewards == {"exact": 0.5}
+    assert found.environments["fast"].metrics == {"length": 2.0}
+    assert found.environments["fast"].completion_tokens_mean == 4
+    written = lines(tmp_path / "out.jsonl")
+    assert len(written) == len(stack.asked) == 12
+    first = next(line for line in written if (line["task_id"], line["rollout_index"]) == (3, 2))
+    assert first["messages"] == SAID
+    assert (first["schema"], first["environment"], first["answer"], first["reward"]) == (1, "other", 3, 0.5)
+    assert (first["hint"], first["_ng_task_index"], first["_ng_rollout_index"]) == ("h", 3, 2)
+    assert (first["turns"], first["usage"]) == (1, {"prompt_tokens": 3, "completion_tokens": 4})
+    assert first["response"]["output"] == RESPONSE["output"]
+    assert first["seconds"] == {"policy": 0.1, "total": 0.2}
+    assert len({line["seed"] for line in written}) == 12
+    assert (tmp_path / "out_failures.jsonl").read_bytes() == b""
+    assert json.loads((tmp_path / "out_metrics.json").read_bytes())["environments"]["fast"]["mean_reward"] == 0.5
+
+
+def test_seeds_are_those_of_an_evaluation_in_process() -> None:
+    from polygym.seeds import derive_seed
+
+    _, stack = collected([row(5)], seed=3, rollouts_per_example=2)
+    assert {(r["_ng_rollout_index"], r["_ng_seed"]) for r in stack.asked} == {
+        (0, derive_seed(3, "fast", 5, 0)),
+        (1, derive_seed(3, "fast", 5, 1)),
+    }
+
+
+def test_equal_rows_are_more_rollouts_of_one_task() -> None:
+    found, stack = collected([row(None), row(None, hint="x"), row(None)])
+    assert [(r["_ng_task_index"], r["_ng_rollout_index"]) for r in stack.asked] == [(0, 0), (1, 0), (0, 1)]
+    assert found.environments["fast"].n == 2
+    assert found.environments["fast"].rollouts == 3
+
+
+def test_an_agent_that_is_not_ours_needs_to_tell_no_more_than_response_and_reward() -> None:
+    found, _ = collected([row(1, "foreign"), row(2, "foreign", agent="named_freely")])
+    rollout = found.rollouts[0]
+    assert [message.role for message in rollout.messages] == ["user", "assistant", "tool", "assistant"]
+    assert (rollout.reward, len(rollout.turns), rollout.usage.completion_tokens) == (1.0, 2, 5)
+    assert rollout.metrics == {"accuracy": 1.0, "set_overlap": 0.25}
+    assert list(found.environments) == ["fast", "named_freely"]
+
+
+def test_what_servers_fail_is_tried_three_times_and_never_paid_0(tmp_path: Path, impatient: None) -> None:
+    modes = ["whole", "comes_back", "stays_down", "unscored", "breaks", "refuses", "garbage", "word"]
+    found, stack = collected([row(n, mode) for n, mode in enumerate(modes)], output=tmp_path / "out")
+    told = {modes[r.task_id]: (r.reward, r.cause.kind if r.cause else None) for r in found.rollouts}  # type: ignore[index]
+    tries = {mode: stack.tries[f"{n}/0"] for n, mode in enumerate(modes)}
+    assert told == {
+        "whole": (0.5, None),
+        "comes_back": (0.5, None),
+        "stays_down": (None, "server"),
+        "unscored": (None, "reward"),
+        "breaks": (None, "server"),
+        "refuses": (None, "refused"),
+        "garbage": (None, "server"),
+        "word": (None, "server"),
+    }
+    assert tries == {
+        "whole": 1, "comes_back": 3, "stays_down": 3, "unscored": 1, "breaks": 3, "refuses": 1, "garbage": 3, "word": 1,
+    }  # fmt: skip
+    assert found.environments["fast"].mean_reward == 0.5
+    failures = lines(tmp_path / "out_failures.jsonl")
+    assert {line["mode"] for line in failures} == set(modes) - {"whole", "comes_back"}
+    assert next(line for line in failures if line["mode"] == "breaks")["cause"]["message"].endswith("500: a bug")
+
+
+def test_an_agent_that_hangs_is_given_up_and_holds_up_no_other() -> None:
+    found, _ = collected([row(1, "hangs"), *(row(n) for n in range(2, 9))], timeout=0.5, concurrency=2)
+    hung = found.rollouts[0]
+    assert hung.cause is not None
+    assert (hung.reward, hung.cause.kind) == (None, "timeout")
+    assert [rollout.reward for rollout in found.rollouts[1:]] == [0.5] * 7
+
+
+def test_agents_that_have_gone_are_waited_for_once_together(monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
+    monkeypatch.setattr(agents_module, "RETURN_SECONDS", 0.2)
+
+    async def work() -> Results:
+        async with running() as stack:
+            rows = [row(n) for n in range(40)]
+            found = asyncio.create_task(evaluate_rows(rows, stack.url, concurrency=1))
+            while len(stack.asked) < 3:
+                await asyncio.sleep(0.001)
+        return await found
+
+    started = time.monotonic()
+    found = asyncio.run(work())
+    assert found.environments["fast"].unscored > 30
+    assert {r.cause.kind for r in found.rollouts if r.cause} == {"server"}
+    assert time.monotonic() - started < 5
+
+
+def test_what_was_collected_is_kept_when_it_is_stopped(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running() as stack:
+            rows = [*(row(n) for n in range(5)), row(9, "hangs")]
+            task = asyncio.create_task(evaluate_rows(rows, stack.url, output=tmp_path / "out"))
+            while not (tmp_path / "out.jsonl").exists() or len(lines(tmp_path / "out.jsonl")) < 5:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(work())
+    metrics = json.loads((tmp_path / "out_metrics.json").read_bytes())
+    assert (metrics["complete"], metrics["environments"]["fast"]["rollouts"]) == (False, 5)
+
+
+def test_parameters_of_the_request_are_replaced() -> None:
+    _, stack = collected([row(1)], params={"temperature": 0.0, "max_output_tokens": 9})
+    assert stack.asked[0]["responses_create_params"] == {"input": "Look.", "temperature": 0.0, "max_output_tokens": 9}
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "said"),
+    [
+        (
+            [row(1), row(2, agent="fasst_simple_agent")],
+            {},
+            "row 2: agent 'fasst_simple_agent' is unknown; did you mean",
+        ),
+        ([row(1), row(2, agent=None), row(3, agent=None)], {}, r"2 row\(s\) name no agent .*\(rows 2, 3\)"),
+        ([row(1), row(1, "foreign")], {}, "rows 1 and 2 of agent 'fast_simple_agent' have the id 1 and are different"),
+        ([row(1), {"question": "x"}], {"lines": [1, 7]}, "row 7: the row has no responses_create_params"),
+        ([row(1)], {"rollouts_per_example": 0}, "rollouts_per_example"),
+        ([row(1)], {"concurrency": 0}, "concurrency"),
+        ([row(1)], {"seed": -1}, "seed"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_played(rows: list[Row], arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        collected(rows, **arguments)
+
+
+def test_rows_without_an_agent_go_to_the_default_one() -> None:
+    found, _ = collected([row(1, agent=None), row(2, agent_ref={})], agent=OTHER)
+    assert found.environments["other"].rollouts == 2
+
+
+def test_a_head_that_is_not_there_is_told_with_the_fix() -> None:
+    with pytest.raises(UsageError, match=r"no head server answers at http://127\.0\.0\.1:9: start servers with"):
+        asyncio.run(evaluate_rows([row(1)], "http://127.0.0.1:9"))
