@@ -11,8 +11,8 @@ import pytest
 
 from environments.worlds import Countdown, Script, exact, rows, run, single, texts
 from polygym.environments import MultiTurnEnv, SingleTurnEnv, State, cleanup, play, stop
-from polygym.errors import PolicyError
-from polygym.messages import Message
+from polygym.errors import PolicyError, UsageError
+from polygym.messages import Message, ToolSpec
 from polygym.policies.base import Sampling
 from polygym.rewards.rubric import BadRewardError, Rubric
 from polygym.rollout import Cause, Task, Turn, Usage
@@ -381,3 +381,38 @@ def test_the_first_cause_is_kept_when_the_cleanup_fails_too() -> None:
             raise ValueError("second")
 
     assert run(Bad(rows(2)), Script(PolicyError("first"))).cause == Cause("endpoint", "turn 0: first")
+
+
+def test_the_tokens_of_a_rollout_are_bounded_over_all_its_turns() -> None:
+    def said(tokens: int, finish_reason: str = "stop") -> Turn:
+        return Turn(Message("assistant", "stay"), finish_reason, Usage(5, tokens))
+
+    env, sampling = Countdown(rows(2)), Sampling(max_tokens=40)
+    policy = Script(said(30), said(30), said(40))
+    rollout = run(env, policy, sampling=sampling, max_total_tokens=100)
+    assert (rollout.stop_reason, rollout.truncated, rollout.usage.completion_tokens) == ("token_budget", True, 100)
+    assert [request.sampling.max_tokens for request in policy.requests] == [40, 40, 40]
+    policy = Script(said(30), said(40), said(30, "length"))
+    rollout = run(env, policy, sampling=sampling, max_total_tokens=100)
+    assert [request.sampling.max_tokens for request in policy.requests] == [40, 40, 30]
+    assert (rollout.stop_reason, rollout.truncated, rollout.reward) == ("token_budget", True, 0.0)
+    cut = run(env, Script(said(10, "length")), sampling=sampling, max_total_tokens=100)
+    assert (cut.stop_reason, cut.truncated) == ("truncated", True)
+    won = run(env, Script("go", "go", Turn(Message("assistant", "go"), usage=Usage(5, 100))), max_total_tokens=100)
+    assert (won.stop_reason, won.truncated, won.reward) == ("landed", False, 1.0)
+    counted = Turn(Message("assistant", "stay"), token_ids=[1, 2, 3], logprobs=[0.0, 0.0, 0.0])
+    assert len(run(env, Script(counted), max_total_tokens=6).turns) == 2
+    with pytest.raises(UsageError, match="max_total_tokens=0 must be at least 1"):
+        run(env, Script("go"), max_total_tokens=0)
+
+
+def test_a_task_may_have_tools_of_its_own() -> None:
+    class Own(SingleTurnEnv):
+        def tools_of(self, task: Task) -> list[ToolSpec]:
+            return [ToolSpec(f"tool_{task.answer}", "", {})]
+
+    env = Own(rows(4), rubric=Rubric([exact]))
+    for task in env.tasks():
+        policy = Script("x")
+        run(env, policy, task=task)
+        assert [tool.name for tool in policy.requests[0].tools] == [f"tool_{task.answer}"]

@@ -279,3 +279,21 @@ def test_the_last_turn_may_call_and_is_answered() -> None:
 def test_arguments_are_checked(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         env(**arguments)
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_calls_of_one_turn_run_together_where_the_environment_says_so_and_answer_in_order(parallel: bool) -> None:
+    order: list[str] = []
+
+    async def wait(name: str, seconds: float) -> str:
+        """Wait."""
+        await asyncio.sleep(seconds)
+        order.append(name)
+        return name
+
+    calls = tuple(ToolCall("wait", {"name": n, "seconds": s}, n) for n, s in (("a", 0.1), ("b", 0.05), ("c", 0)))
+    environment = env(tools=[wait], parallel_tool_calls=parallel)
+    rollout = run(environment, Script(Message("assistant", tool_calls=calls), "done"))
+    assert texts(rollout, "tool") == ["a", "b", "c"]
+    assert order == (["c", "b", "a"] if parallel else ["a", "b", "c"])
+    assert rollout.metrics == {"tool_calls": 3, "tool_errors": 0}
