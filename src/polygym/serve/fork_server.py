@@ -30,10 +30,11 @@ from pathlib import Path
 from typing import Any
 
 PRELOAD = (
-    "polygym.serve.process",
-    "polygym.serve.app",
-    "polygym.environments",
+    "polygym.serve.agent",
+    "polygym.serve.environment_server",
+    "polygym.serve.model",
     "aiohttp",
+    "jsonschema",
     "uvicorn.lifespan.on",
     "uvicorn.loops.auto",
     "uvicorn.protocols.http.auto",
@@ -238,7 +239,7 @@ def _child(parent: int, supervisor: socket.socket, descriptors: list[int], job: 
     os.close(log)
     with open(work, "rb") as file:
         content = file.read()
-    watch = threading.Thread(target=_leave_with, args=(supervisor,), daemon=True)
+    watch = threading.Thread(target=_leave_with, args=(supervisor.dup(),), daemon=True)
     watch.start()
     return job(json.loads(content), socket.socket(fileno=listening))
 
