@@ -203,6 +203,9 @@ def test_the_oracle_says_what_it_lacks_and_is_not_asked_again() -> None:
         task = {"environment": "maths", "row": {"responses_create_params": {"input": "?"}}}
         with pytest.raises(openai.BadRequestError, match="did you mean 'math_rl'"):
             client.responses.create(model="oracle", input="2+2?", extra_body={"task": task})
+        task["environment"] = "tool_use"
+        with pytest.raises(openai.UnprocessableEntityError, match="demonstrate of 'tool_use' raised KeyError"):
+            client.responses.create(model="oracle", input="2+2?", extra_body={"task": task})
 
 
 @pytest.mark.parametrize("name", ["os:system", "subprocess:run", "./somewhere", "/tmp"])

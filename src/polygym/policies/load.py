@@ -27,6 +27,7 @@ HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 MODELS_SECONDS = 5.0
 HUB_SECONDS = 10.0
 ENDPOINT_CONCURRENCY = 64
+RETRIES = 6
 
 
 def load_policy(
@@ -35,6 +36,7 @@ def load_policy(
     device: str | None = None,
     dtype: str | None = None,
     concurrency: int | None = None,
+    retries: int = RETRIES,
     max_context: int | None = None,
     max_batch_tokens: int | None = None,
     gather_seconds: float = 0.0,
@@ -45,6 +47,7 @@ def load_policy(
         name: see the module; `URL#MODEL` names a model at a URL, otherwise the first that it lists is used.
         device, dtype, max_context, max_batch_tokens: for models that run here; default: the best device there is.
         concurrency: most requests at a time, for an endpoint.
+        retries: further tries after a failure of the endpoint that may pass by itself.
         gather_seconds: for a model that runs here and whose requests come from the clients of a server.
 
     Raises:
@@ -70,14 +73,14 @@ def load_policy(
     concurrency = ENDPOINT_CONCURRENCY if concurrency is None else concurrency
     if _is_url(name):
         url, _, model_name = name.partition("#")
-        return OpenAIPolicy(model_name or _first_model(url), url, concurrency=concurrency)
+        return OpenAIPolicy(model_name or _first_model(url), url, concurrency=concurrency, retries=retries)
     if not name.startswith("openai:") and not (os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_KEY")):
         raise UsageError(
             f"model {name!r} is no known name, and no endpoint is set that could have it. {nearest(name, KNOWN)}, or "
             "oracle, a folder, a Hugging Face id (organisation/name), a URL; for a model of an endpoint set "
             "OPENAI_API_KEY (and OPENAI_BASE_URL)"
         )
-    return OpenAIPolicy(name.removeprefix("openai:"), concurrency=concurrency)
+    return OpenAIPolicy(name.removeprefix("openai:"), concurrency=concurrency, retries=retries)
 
 
 def is_local(name: str) -> bool:

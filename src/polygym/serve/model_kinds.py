@@ -54,7 +54,9 @@ def serve_policy(name: str, **options: Any) -> Policy:
     Raises:
         UsageError: as `load_policy`.
     """
-    return RowOracle() if name == "oracle" else load_policy(name, gather_seconds=GATHER_SECONDS, **options)
+    if name == "oracle":
+        return RowOracle()
+    return load_policy(name, retries=RETRIES, gather_seconds=GATHER_SECONDS, **options)
 
 
 def _endpoint(

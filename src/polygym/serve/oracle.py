@@ -67,7 +67,13 @@ class RowOracle(Policy):
         if answers is None:
             environment = self._environment(task.environment)
             prompt = without_preamble(list(task.prompt), environment.preamble)
-            messages = demonstration(environment, replace(task, prompt=tuple(prompt)))
+            try:
+                messages = demonstration(environment, replace(task, prompt=tuple(prompt)))
+            except Exception as error:  # an author's code, and a row from anywhere
+                raise PolicyError(
+                    f"demonstrate of {task.environment!r} raised {type(error).__name__} for task {task.id!r}: {error}",
+                    "oracle",
+                ) from error
             if messages is None:
                 raise PolicyError(
                     f"task {task.id!r} of {task.environment!r} has no demonstration; define demonstrate(task)", "oracle"
