@@ -107,7 +107,7 @@ def test_published_blocks_of_both_forms_are_accepted_and_composed(folder: Path):
     agent = config.servers["example_single_tool_call_simple_agent"].settings.model_dump()
     assert agent["resources_server"]["name"] == "example_single_tool_call"
     assert agent["model_server"]["name"] == "policy_model"
-    model = config.servers["policy_model"].settings.model_dump(exclude_none=True)
+    model = config.servers["policy_model"].settings.model_dump(exclude_unset=True)
     assert model == {
         "entrypoint": "app.py",
         "openai_base_url": "http://localhost:8000/v1",
@@ -131,7 +131,7 @@ def test_the_only_model_server_answers_whatever_it_is_called(folder: Path):
 def test_values_come_from_the_nearest_layer(folder: Path):
     def model(**options: object) -> dict[str, object]:
         config = load_config(model_type="openai_model", **options)
-        return config.servers["policy_model"].settings.model_dump(exclude_none=True, exclude={"entrypoint"})
+        return config.servers["policy_model"].settings.model_dump(exclude_unset=True, exclude={"entrypoint"})
 
     environ = {"POLICY_BASE_URL": "http://a/v1", "POLICY_API_KEY": "sk-a", "POLICY_MODEL_NAME": "a"}
     assert model(environ=environ) == {"openai_base_url": "http://a/v1", "openai_api_key": "sk-a", "openai_model": "a"}

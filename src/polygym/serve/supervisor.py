@@ -434,7 +434,7 @@ class Supervisor:
             if server.up.done() and not server.up.cancelled():
                 server.up.exception()  # seen: the first one that failed was told
             server.up.cancel()
-            server.status = STOPPED
+            server.status, server.ready_since = STOPPED, None
             server.listening.close()
         await asyncio.gather(*(s.keeper for s in servers if s.keeper is not None), return_exceptions=True)
         self._changed()

@@ -51,10 +51,11 @@ class ServersDisplay(Display):
         """A line a server."""
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         for column in COLUMNS:
-            table.add_column(column)
+            table.add_column(column, no_wrap=True)
         for instance in self._instances:
-            *cells, state = cells_of(instance)
-            table.add_row(*map(Text, cells), Text(state, style=STYLES.get(str(instance["status"]), ALARM)))
+            *cells, _ = cells_of(instance)  # without the uptime, which would stand still between two changes
+            style = STYLES.get(str(instance["status"]), ALARM)
+            table.add_row(*map(Text, cells), Text(state_of(instance), style=style))
         return table
 
 
