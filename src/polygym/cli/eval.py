@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polygym.cli.values import check_scored, print_json, read_arguments
+from polygym.cli.eval_rows import Servers, evaluate_input
+from polygym.cli.values import check_scored, print_json, read_arguments, refuse
+from polygym.errors import UsageError
 from polygym.text import printable
 
 if TYPE_CHECKING:
@@ -26,11 +28,11 @@ def _noun() -> None:
 @app.command("run", epilog="Example: polygym eval run multi_env --model nano -n 50 -r 4 -o results/nano")
 def run(
     environment: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="ENV_OR_CONFIG", help="Environment id, or a config whose environments to take: multi_env/config."
         ),
-    ],
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -43,7 +45,10 @@ def run(
     num_examples: Annotated[
         int | None, typer.Option("-n", "--num-examples", help="Tasks; on a group, of each environment.")
     ] = None,
-    rollouts: Annotated[int, typer.Option("-r", "--rollouts-per-example", help="Rollouts of each task.")] = 4,
+    rollouts: Annotated[
+        int | None,
+        typer.Option("-r", "--rollouts-per-example", help="Rollouts of each task; default 4, of a row of --input 1."),
+    ] = None,
     total: Annotated[
         int | None, typer.Option("--total", help="Tasks altogether, split by the shares; instead of -n.")
     ] = None,
@@ -60,10 +65,38 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Argument of the environment, or key of the config."),
     ] = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            "-i", "--input", metavar="ROWS", help="Play these JSONL rows through servers, not an environment."
+        ),
+    ] = None,
+    no_serve: Annotated[
+        bool, typer.Option("--no-serve", help="With --input: the servers run already (polygym env start).")
+    ] = False,
+    head_port: Annotated[
+        int | None, typer.Option("--head-port", help="With --input: port of the servers' head; default 11000.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="With --input: the agent server of rows that name none.")
+    ] = None,
+    configs: Annotated[
+        list[Path] | None,
+        typer.Option("--config", metavar="FILE", help="With --input: YAML file of the servers to start."),
+    ] = None,
+    model_type: Annotated[
+        str | None,
+        typer.Option("--model-type", help="With --input: oracle_model, openai_model, vllm_model or local_model."),
+    ] = None,
+    model_url: Annotated[str | None, typer.Option("--model-url", help="With --input: endpoint of the model.")] = None,
+    model_api_key: Annotated[
+        str | None, typer.Option("--model-api-key", help="With --input: key of the endpoint [env: POLICY_API_KEY].")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Evaluate a model: a table of every environment and all combined, with 95 % intervals.
 
+    With --input, rows are played by the servers that they name; without --no-serve these are started for it.
     Exit code 1 when no rollout of an environment could be scored.
     """
     from polygym.cli.watch import CollectionWatch
@@ -71,22 +104,41 @@ def run(
 
     chosen = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
     given = {key: value for key, value in chosen.items() if value is not None}
-    subject = find_subject(environment, settings or [], given)
-    with CollectionWatch(title="evaluating") as display:
-        results = evaluate(
-            subject.environment,
-            model or subject.model,
-            num_examples=num_examples,
-            total=total,
-            rollouts_per_example=rollouts,
-            sampling=subject.sampling_E,
-            max_turns=subject.max_turns_E,
-            concurrency=concurrency,
-            seed=seed,
-            timeout=timeout if timeout is not None else subject.timeout_E,
-            progress=display,
-            output=output,
-        )
+    servers = Servers(no_serve, head_port, configs or (), model_type, model, model_url, model_api_key)
+    if rows is not None:
+        refuse({"ENV_OR_CONFIG": environment, "-n": num_examples, "--total": total, "--set": settings}, "with --input")
+        with CollectionWatch(title="collecting") as display:
+            results = evaluate_input(
+                rows,
+                servers,
+                agent=agent,
+                rollouts_per_example=1 if rollouts is None else rollouts,
+                params=given,
+                concurrency=concurrency,
+                seed=seed,
+                timeout=timeout,
+                progress=display,
+                tell=display.message,
+                output=output,
+            )
+    else:
+        refuse({**servers.options(), "--agent": agent}, "without --input")
+        subject = find_subject(environment, settings or [], given)
+        with CollectionWatch(title="evaluating") as display:
+            results = evaluate(
+                subject.environment,
+                model or subject.model,
+                num_examples=num_examples,
+                total=total,
+                rollouts_per_example=4 if rollouts is None else rollouts,
+                sampling=subject.sampling_E,
+                max_turns=subject.max_turns_E,
+                concurrency=concurrency,
+                seed=seed,
+                timeout=timeout if timeout is not None else subject.timeout_E,
+                progress=display,
+                output=output,
+            )
     if as_json:
         print_json(results.to_dict())
     else:
@@ -105,7 +157,7 @@ class Subject:
     timeout_E: dict[str, float] | None = None
 
 
-def find_subject(name: str, settings: list[str], sampling: dict[str, Any]) -> Subject:
+def find_subject(name: str | None, settings: list[str], sampling: dict[str, Any]) -> Subject:
     """The environment behind an id, or the environments of a config as one.
 
     A shipped recipe's plain name is its environment; `NAME/config`, `NAME/VARIANT` and a path to a TOML file are
@@ -119,6 +171,8 @@ def find_subject(name: str, settings: list[str], sampling: dict[str, Any]) -> Su
     from polygym.environments import load_environment
     from polygym.policies.base import Sampling
 
+    if name is None:
+        raise UsageError("what is to be evaluated? Give an environment id or a config, or rows with --input")
     if not is_config(name):
         environment = load_environment(name, **read_arguments(settings))
         return Subject(environment, "nano", dict.fromkeys(environment.leaves(), Sampling(**sampling)))

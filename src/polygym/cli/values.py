@@ -47,6 +47,17 @@ def read_arguments(pairs: Sequence[str]) -> dict[str, Any]:
     return arguments
 
 
+def refuse(options: Mapping[str, Any], where: str) -> None:
+    """Refuse options that say nothing in a place, where they were given.
+
+    Raises:
+        UsageError: names them.
+    """
+    given = [name for name, value in options.items() if value not in (None, False, (), [])]
+    if given:
+        raise UsageError(f"{where}, {', '.join(given)} {'means' if len(given) == 1 else 'mean'} nothing; leave it out")
+
+
 def print_json(data: Any) -> None:
     """Data on standard output, for programs; escapes keep it free of control codes."""
     typer.echo(json.dumps(data, indent=2, allow_nan=False, default=str))

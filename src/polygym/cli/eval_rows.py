@@ -1,0 +1,170 @@
+"""`polygym eval run --input ROWS`: rows played through servers, which run already or are started for it.
+
+The one idea: rows say who plays them, so they also say what has to be started: the environments of their agents, and
+one model.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polygym.cli.values import refuse
+
+if TYPE_CHECKING:
+    from polygym.collect.progress import Progress
+    from polygym.collect.results import Results
+    from polygym.rows import Row
+    from polygym.serve.config import StackConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """What the command line says of the servers that play the rows."""
+
+    no_serve: bool
+    head_port: int | None
+    configs: Sequence[Path]
+    model_type: str | None
+    model: str | None
+    model_url: str | None
+    model_api_key: str | None = field(repr=False)
+
+    def options(self) -> dict[str, Any]:
+        """What was given, by the options' names."""
+        return {"--no-serve": self.no_serve, "--head-port": self.head_port, **self._of_start()}
+
+    def check(self) -> None:
+        """Refuse what says something of servers to be started when none are to be.
+
+        Raises:
+            UsageError: names the options.
+        """
+        if self.no_serve:
+            refuse({**self._of_start(), "--model": self.model}, "with --no-serve")
+
+    def _of_start(self) -> dict[str, Any]:
+        return {
+            "--config": self.configs,
+            "--model-type": self.model_type,
+            "--model-url": self.model_url,
+            "--model-api-key": self.model_api_key,
+        }
+
+    def config(self, agents: Sequence[str]) -> StackConfig:
+        """The stack that has these agents.
+
+        Raises:
+            UsageError: for what is wrong or missing.
+        """
+        from polygym.serve.catalog import environments_of
+        from polygym.serve.config import PolicyValues, load_config
+
+        model_type = self.model_type
+        model = self.model
+        if model_type is None and not self.configs:
+            model_type = self._model_type()
+            if model_type == "local_model":
+                model = model or "nano"
+        return load_config(
+            self.configs,
+            resources_servers=() if self.configs else environments_of(agents),
+            model_type=model_type,
+            policy=PolicyValues(self.model_url, self.model_api_key, None if model == "oracle" else model),
+            head_port=0 if self.head_port is None else self.head_port,
+        )
+
+    def _model_type(self) -> str:
+        """The kind of model server that --model and --model-url mean."""
+        from polygym.policies.load import is_local
+
+        if self.model == "oracle":
+            return "oracle_model"
+        here = self.model_url is None and (self.model is None or is_local(self.model))
+        return "local_model" if here else "openai_model"
+
+
+def evaluate_input(
+    path: Path,
+    servers: Servers,
+    *,
+    agent: str | None,
+    rollouts_per_example: int,
+    params: Mapping[str, Any],
+    concurrency: int | None,
+    seed: int,
+    timeout: float | None,
+    progress: Progress,
+    tell: Callable[[str], None],
+    output: Path | None,
+) -> Results:
+    """Play the rows of a file. `tell` takes a line for a person; the other arguments are those of `evaluate_rows`."""
+    import asyncio
+
+    from polygym.collect.evaluate import DEFAULT_TIMEOUT_SECONDS
+    from polygym.collect.line import DEFAULT_CONCURRENCY
+    from polygym.collect.served import check_rows, evaluate_rows
+    from polygym.rows import read_wire_rows
+
+    servers.check()
+    rows, lines = read_wire_rows(path)
+    check_rows(rows, lines)
+
+    async def work() -> Results:
+        stack = _running(servers.head_port) if servers.no_serve else _started(servers, rows, lines, agent, tell)
+        async with stack as (head_url, token):
+            return await evaluate_rows(
+                rows,
+                head_url,
+                lines=lines,
+                token=token,
+                agent=agent,
+                rollouts_per_example=rollouts_per_example,
+                params=params,
+                concurrency=DEFAULT_CONCURRENCY if concurrency is None else concurrency,
+                seed=seed,
+                timeout=DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
+                progress=progress,
+                output=output,
+                source=str(path),
+            )
+
+    return asyncio.run(work())
+
+
+@asynccontextmanager
+async def _running(port: int | None) -> AsyncIterator[tuple[str, str | None]]:
+    """Address and token of the stack that runs."""
+    from polygym.serve.config import HEAD_PORT
+    from polygym.serve.stacks import find_stack
+
+    wanted = HEAD_PORT if port is None else port
+    token = os.environ.get("POLYGYM_TOKEN")
+    stack = find_stack(wanted)
+    if stack is None:  # it may be another user's, or in a container
+        yield f"http://127.0.0.1:{wanted}", token
+    else:
+        yield stack.url, stack.token or token
+
+
+@asynccontextmanager
+async def _started(
+    servers: Servers, rows: Sequence[Row], lines: Sequence[int], agent: str | None, tell: Callable[[str], None]
+) -> AsyncIterator[tuple[str, str | None]]:
+    """Address and token of a stack that is up as long as the context."""
+    from polygym.rows import agents_of
+    from polygym.serve.catalog import AGENTS
+    from polygym.serve.stacks import start_stack
+
+    began = time.monotonic()
+    named = [(row.get("agent_ref") or {}).get("name") or agent for row in rows]
+    config = servers.config([name for name in dict.fromkeys(named) if name])
+    agents_of(rows, agent, config.of_type(AGENTS), lines=lines)  # told before anything is started
+    async with start_stack(config) as stack:
+        tell(f"{len(config.servers)} servers up in {time.monotonic() - began:.1f} s, logs in {stack.logs}")
+        yield stack.url, config.token
