@@ -180,6 +180,9 @@ def neutral_resources() -> Starlette:
     async def explode(request: Request) -> Response:
         return PlainTextResponse("Internal Server Error", 500)
 
+    async def flood(request: Request) -> Response:
+        return JSONResponse("x" * (10 * MEGABYTE))
+
     async def verify(request: Request) -> Response:
         body = await request.json()
         count = counters[request.cookies["session"]]
@@ -190,7 +193,7 @@ def neutral_resources() -> Starlette:
         rows = (await request.json())["verify_responses"]
         return JSONResponse({"group_level_metrics": [], "agent_metrics": {"rows": len(rows)}, "key_metrics": {}})
 
-    endpoints = [seed_session, increment, explode, verify, aggregate_metrics]
+    endpoints = [seed_session, increment, explode, flood, verify, aggregate_metrics]
     return Starlette(routes=[Route(f"/{endpoint.__name__}", endpoint, methods=["POST"]) for endpoint in endpoints])
 
 

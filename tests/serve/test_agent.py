@@ -205,11 +205,12 @@ def open_sessions(resources: Served) -> int:
 def test_a_server_written_for_the_published_wire_alone_is_played(model: Served) -> None:
     parameters = {"type": "object", "properties": {"by": {"type": "integer"}}, "required": ["by"]}
     tools = [{"type": "function", "name": name, "description": "", "parameters": parameters, "strict": True}
-             for name in ("increment", "explode")]  # fmt: skip
+             for name in ("increment", "explode", "flood")]  # fmt: skip
     turns = [
         [call("increment", by=2)],
         [call("explode", by=1), call("increment", by=1)],
         [bad_call("increment", '{"by": "x"}')],
+        [call("flood", by=1)],
         ["counted"],
     ]
     row = {"responses_create_params": {"input": script(*turns), "tools": tools}, "start": 4, "expected": 7}
@@ -222,9 +223,10 @@ def test_a_server_written_for_the_published_wire_alone_is_played(model: Served) 
         metrics = asyncio.run(post(f"{agent.url}/aggregate_metrics", {"verify_responses": [played.body]}))
     assert (played.body["reward"], played.body["count"], played.body["said"]) == (1.0, 7, 1)
     assert (played.body["rewards"], played.body["cause"], wrong.body["reward"]) == ({"reward": 1.0}, None, 0.0)
-    first, exploded, third, refused = outputs(played)
+    first, exploded, third, refused, flood = outputs(played)
     assert (json.loads(first), json.loads(third)) == ({"count": 6}, {"count": 7})
     assert "Internal Server Error" in exploded
     assert "by" in refused
+    assert 20_000 <= len(flood) < 20_100
     assert "int_type" in outputs(checked)[3]  # the server's own words, where the row's schema lets the call pass
     assert metrics.body["agent_metrics"] == {"rows": 1}

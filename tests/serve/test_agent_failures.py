@@ -45,7 +45,13 @@ def test_a_resources_server_that_dies_in_the_middle_leaves_the_rollout_unscored(
     with Served("tools") as resources, Served("agent", resources.url, model.url) as agent:
         row = wire_row([call("add", a=1, b=1)], [call("die")], ["2"], note="kept")
         died = assert_unscored(asyncio.run(post(f"{agent.url}/run", row)), "server", seconds=20)
-        assert [message["role"] for message in died["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert [message["role"] for message in died["messages"]] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_a_resources_server_that_is_not_there_leaves_the_rollout_unscored(model: Served) -> None:
+    with Served("tools") as resources, Served("agent", resources.url, model.url) as agent:
+        resources.kill()
+        row = wire_row(["2"], note="kept")
         gone = assert_unscored(asyncio.run(post(f"{agent.url}/run", row)), "server", seconds=20)
     assert gone["turns"] == 0
 
