@@ -262,6 +262,23 @@ def test_what_is_refused_here_is_never_posted() -> None:
 # ------------------------------------------------------------------------------------------------------- being one
 
 
+def test_the_server_says_how_many_turns_there_are_unless_fewer_are_allowed_here() -> None:
+    environment = Countdown(rows(2), max_turns=14)
+    row = row_of(environment, environment.tasks()[0])
+
+    async def turns(url: str, **options: Any) -> int:
+        remote = RemoteEnvironment(url, **options)
+        return len((await play(remote, remote_task(row), Script("stay"), sampling=Sampling(), seed=0)).turns)
+
+    with served(EnvironmentServer(environment).app()) as url:
+        assert [asyncio.run(turns(url, max_turns=limit)) for limit in (None, 3, 20)] == [14, 3, 14]
+    with served(Plain({"reward": 1}).app) as url:
+        rollout = at(url, ROW, Script(call("look", "1")))
+    assert (len(rollout.turns), rollout.stop_reason) == (10, "max_turns")
+    with pytest.raises(UsageError, match="max_turns=0 must be an integer of at least 1"):
+        RemoteEnvironment("http://127.0.0.1:1", max_turns=0)
+
+
 def test_independent_calls_run_at_the_same_time_where_the_environment_says_so() -> None:
     async def nap(place: int) -> int:
         """Sleep."""

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-from polygym.environments.base import SPLITS, Environment, Split
+from polygym.environments.base import SPLITS, Environment, Split, check_max_turns
 from polygym.environments.http import DEADLINE_SECONDS, Answer, Cookies, HttpClient, ServerError
 from polygym.environments.multi_turn import DEFAULT_MAX_TURNS
 from polygym.environments.names import check_names
@@ -38,10 +38,8 @@ CONTROL_ENDPOINTS = (
     "close_session",
     "env_response",
     "metrics",
-    "run",
     "sandbox_access",
     "seed_session",
-    "v1",
     "verify",
 )
 """Paths of servers that are no tools: a policy that calls one of these names calls an unknown tool."""
@@ -74,7 +72,7 @@ class RemoteEnvironment(Environment):
         rows: the tasks, of both splits. They may also come from elsewhere, one by one (`remote_task`).
         token: what the server wants to be sent.
         model: name of the policy, for the responses that the server is sent.
-        max_turns: answers in one episode, where the server does not say less.
+        max_turns: answers in one episode, where the server does not say less. Default: what the server says, or 10.
         deadline_seconds: longest time of one request; a tool may take as long.
 
     Connections close with the event loop that used them, or with `close`.
@@ -88,13 +86,14 @@ class RemoteEnvironment(Environment):
         rows: Sequence[Mapping[str, Any]] | None = None,
         token: str | None = None,
         model: str = "policy",
-        max_turns: int = DEFAULT_MAX_TURNS,
+        max_turns: int | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
         # No dataset, no rubric and no hooks: they are at the server. What an environment has all the same:
         check_names([name])
         self.name = name
-        self.max_turns = max_turns
+        self.max_turns = DEFAULT_MAX_TURNS if max_turns is None else check_max_turns(max_turns)
+        self.limits_turns = max_turns is not None
         self.rubric = Rubric()
         self.parser = None
         self.preamble = []
@@ -182,8 +181,10 @@ class RemoteSession(EnvironmentSession):
     @property
     def max_turns(self) -> int:
         """The environment's limit, or the server's where that is lower."""
-        told = self._told.get("max_turns")
-        return min(self.environment.max_turns, told) if isinstance(told, int) else self.environment.max_turns
+        own, told = self.environment.max_turns, self._told.get("max_turns")
+        if not isinstance(told, int):
+            return own
+        return min(own, told) if self.environment.limits_turns else told
 
     async def set_up(self) -> None:
         """Open a session for the task's row."""
