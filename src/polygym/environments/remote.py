@@ -137,7 +137,7 @@ class RemoteEnvironment(Environment):
             raise UsageError(f"split {split!r} is unknown; {nearest(split, SPLITS)}")
         return self._tasks[split]
 
-    def full_reward(self, task: Task) -> float:
+    def demonstrated_reward(self, task: Task) -> float:
         """Not known at a distance: 1."""
         return 1.0
 
