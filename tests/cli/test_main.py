@@ -14,7 +14,7 @@ from polygym.cli.main import app, main
 from polygym.errors import GraderError, PolicyError, UsageError
 
 COMMANDS = ["env list", "env show", "env test", "env init", "plan", "eval run", "sft run", "rl run"]
-COMMANDS += ["model list", "model fetch"]
+COMMANDS += ["model list", "model fetch", "model serve"]
 
 
 def polygym(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:

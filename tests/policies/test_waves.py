@@ -14,7 +14,10 @@ from polygym.policies.waves import WaveDesk
 class Recorder:
     """A desk that only notes its waves; an item `-1` fails its wave."""
 
-    def __init__(self, patience_seconds: float = 30.0, gather_seconds: float = 0.0) -> None:
+    def __init__(
+        self, patience_seconds: float = 30.0, gather_seconds: float = 0.0, compute_seconds: float = 0.0
+    ) -> None:
+        self.compute_seconds = compute_seconds
         self.waves: list[list[int]] = []
         self.cancelled: list[int] = []
         self.desk: WaveDesk[int] = WaveDesk(
@@ -23,6 +26,7 @@ class Recorder:
 
     def _compute(self, items: list[int], ready: Callable[[Sequence[int]], None]) -> None:
         self.waves.append(list(items))
+        time.sleep(self.compute_seconds)
         if -1 in items:
             raise RuntimeError("broken")
         ready(items)
@@ -152,7 +156,7 @@ def test_one_desk_serves_one_event_loop_after_another() -> None:
 
 
 def test_clients_that_come_back_one_by_one_are_gathered_into_one_wave() -> None:
-    recorder = Recorder(gather_seconds=0.2)
+    recorder = Recorder(gather_seconds=0.2, compute_seconds=0.5)
 
     async def client(name: int) -> None:
         for turn in range(3):
@@ -167,17 +171,20 @@ def test_clients_that_come_back_one_by_one_are_gathered_into_one_wave() -> None:
     assert recorder.waves == [[0, 1, 2, 3], [10, 11, 12, 13], [20, 21, 22, 23]]
 
 
-def test_a_client_whose_neighbours_have_left_waits_for_them_once() -> None:
-    recorder = Recorder(gather_seconds=0.1)
+def test_a_client_whose_neighbours_have_left_waits_for_them_once_and_for_a_part_of_a_wave() -> None:
+    recorder = Recorder(gather_seconds=5.0, compute_seconds=0.5)
 
-    async def run() -> float:
+    async def run() -> list[float]:
         await asyncio.gather(*(recorder.desk.ask(name) for name in range(4)))
-        await recorder.desk.ask(10)
-        start = time.perf_counter()
-        await recorder.desk.ask(20)
-        return time.perf_counter() - start
+        seconds = []
+        for item in (10, 20):
+            start = time.perf_counter()
+            await recorder.desk.ask(item)
+            seconds.append(time.perf_counter() - start)
+        return seconds
 
-    seconds = asyncio.run(run())
+    second, third = asyncio.run(run())
     recorder.desk.close()
     assert recorder.waves == [[0, 1, 2, 3], [10], [20]]
-    assert seconds < 0.09
+    assert 0.6 <= second < 3  # a fifth of the half second, not the five seconds that it may take
+    assert second - third > 0.05

@@ -3,8 +3,8 @@
 The one idea: a wave starts when every episode that is under way waits for it, so that a synchronous run always computes
 the same batches in the same order. An episode that is busy elsewhere (a slow tool) delays a wave by at most
 `patience_seconds` after the last arrival. What is asked outside any episode, by the clients of a server, is computed at
-once, unless the wave before was larger: then those clients may be about to ask again, and the wave waits
-`gather_seconds` after each arrival for them.
+once, unless the wave before was larger: then those clients may be about to ask again, and the wave waits for them,
+`gather_seconds` after each arrival but no longer than a part of what the wave before took.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Item = TypeVar("Item")
 
 #: Turns of the event loop without any change before a wave starts: an episode that ends lets the next one begin first.
 QUIET_TURNS = 4
-#: A wave that gathers starts after so many times `gather_seconds`, however often one more arrives.
-MOST_GATHERS = 4
+#: A wave gathers for this part of the seconds that the wave before took at most.
+GATHER_FRACTION = 0.2
 
 
 @dataclass(eq=False, slots=True)
@@ -42,7 +42,8 @@ class _Desk(Generic[Item]):
         self.watching = False
         self.timer: asyncio.TimerHandle | None = None
         self.gathering_until: float | None = None
-        self.last_wave = 0  # items of the wave before
+        self.last_wave = 0  # items of the wave before, and its seconds
+        self.last_seconds = 0.0
 
 
 class WaveDesk(Generic[Item]):
@@ -157,7 +158,7 @@ class WaveDesk(Generic[Item]):
         if not self._gather_seconds or len(desk.waiting) >= desk.last_wave:
             return 0.0
         if desk.gathering_until is None:
-            desk.gathering_until = now + MOST_GATHERS * self._gather_seconds
+            desk.gathering_until = now + GATHER_FRACTION * desk.last_seconds
         return min(self._gather_seconds, desk.gathering_until - now)
 
     def _start(self, desk: _Desk[Item]) -> None:
@@ -168,7 +169,7 @@ class WaveDesk(Generic[Item]):
         futures = {id(item): future for future, (item, _) in desk.waiting.items()}
         wave = desk.computing = sorted((item for item, _ in desk.waiting.values()), key=self._order)
         desk.waiting = {}
-        desk.last_wave = len(wave)
+        desk.last_wave, started = len(wave), loop.time()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="polygym-generate")
 
@@ -184,6 +185,7 @@ class WaveDesk(Generic[Item]):
 
         def finished(result: asyncio.Future[None]) -> None:
             desk.computing = []
+            desk.last_seconds = loop.time() - started
             error = None if result.cancelled() else result.exception()
             for item in wave:
                 future = futures[id(item)]

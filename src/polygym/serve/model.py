@@ -43,7 +43,7 @@ class ModelServer:
     Args:
         name: what the server is called, and the model where the policy has no name of its own.
         return_token_ids: whether answers carry token ids and log-probabilities where a request does not say.
-        sampling: what holds where a request does not say.
+        sampling: what holds where a request does not say; default `Sampling()`.
         token: what a request must bring; without one, only this machine may ask.
     """
 
@@ -53,7 +53,7 @@ class ModelServer:
         *,
         name: str,
         return_token_ids: bool = False,
-        sampling: Sampling = Sampling(),
+        sampling: Sampling | None = None,
         token: str | None = None,
     ) -> None:
         self.policy = policy
@@ -62,7 +62,7 @@ class ModelServer:
         self.model = getattr(policy, "name", "") or name
         self.wants_task = bool(policy.wants_task)
         self.reader = RequestReader(
-            sampling,
+            sampling or Sampling(),
             token_ids=return_token_ids,
             wants_task=self.wants_task,
             forwards=isinstance(policy, OpenAIPolicy),

@@ -27,8 +27,8 @@ class RowOracle(Policy):
     """Plays the assistant messages of `demonstrate(task)`, one a turn, for the environments that tasks name.
 
     Args:
-        environments: id and arguments, as `load_environment` takes them, of each environment whose name is not its id or
-            whose arguments are not the default.
+        environments: id and arguments, as `load_environment` takes them, of each environment that is not known by its
+            id or has other arguments than the default.
     """
 
     name = "oracle"
