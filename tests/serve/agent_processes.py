@@ -46,7 +46,10 @@ class Served:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "serve.agent_worlds", name, str(listening.fileno()), *arguments],
                 pass_fds=[listening.fileno()],
-                env={**os.environ, "PYTHONPATH": str(TESTS)},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])),
+                },
                 stderr=log if self._log else None,
             )
 
@@ -123,3 +126,9 @@ def wire_row(*turns: list[Any], **keys: Any) -> dict[str, Any]:
 def run_row(agent: Served, *turns: list[Any], **keys: Any) -> Answer:
     """Let an agent play a row."""
     return asyncio.run(post(f"{agent.url}/run", wire_row(*turns, **keys)))
+
+
+def open_sessions(resources: Served) -> int:
+    """Sessions that a resources server holds, as its metrics tell."""
+    lines = asyncio.run(get_text(f"{resources.url}/metrics")).splitlines()
+    return int(sum(float(line.split()[-1]) for line in lines if line.startswith("polygym_sessions")))

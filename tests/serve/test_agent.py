@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from serve.agent_processes import Answer, Served, get_text, post, run_row, wire_row
+from serve.agent_processes import Answer, Served, open_sessions, post, run_row, wire_row
 from serve.agent_worlds import bad_call, call, script, think
 
 
@@ -194,12 +194,6 @@ def test_a_caller_that_hangs_up_ends_its_rollout(agent: Served, resources: Serve
     while open_sessions(resources) and time.monotonic() < until:
         time.sleep(0.1)
     assert open_sessions(resources) == 0
-
-
-def open_sessions(resources: Served) -> int:
-    """Sessions that a resources server holds, as its metrics tell."""
-    lines = asyncio.run(get_text(f"{resources.url}/metrics")).splitlines()
-    return int(sum(float(line.split()[-1]) for line in lines if line.startswith("polygym_sessions")))
 
 
 def test_a_server_written_for_the_published_wire_alone_is_played(model: Served) -> None:

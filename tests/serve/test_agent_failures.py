@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from serve.agent_processes import Answer, Served, post, run_row, silent_endpoint, wire_row
+from serve.agent_processes import Answer, Served, open_sessions, post, run_row, silent_endpoint, wire_row
 from serve.agent_worlds import bad_call, call
 
 
@@ -170,6 +170,7 @@ def test_an_agent_that_is_told_to_stop_ends_the_sessions_of_its_rollouts(resourc
             return time.perf_counter() - started
 
         assert asyncio.run(stop_in_the_middle()) < 5
+    assert open_sessions(resources) == 0
 
 
 def test_nothing_of_an_expected_failure_is_a_traceback_in_the_log(model: Served, tmp_path: Path) -> None:
