@@ -12,9 +12,10 @@ import pytest
 from fastapi import FastAPI, Request, Response
 
 from environments.worlds import Countdown, Script, call, rows, single
-from polygym.environments import EnvGroup, RemoteEnvironment, State, ToolEnv, cleanup, play
+from polygym.environments import EnvGroup, State, ToolEnv, cleanup, play
 from polygym.environments.http import Cookies, HttpClient, ServerError
-from polygym.environments.remote import RemoteSession, remote_task
+from polygym.environments.remote import RemoteEnvironment, remote_task
+from polygym.environments.remote_session import RemoteSession
 from polygym.environments.wire_rows import row_of
 from polygym.errors import PolicyError, UsageError
 from polygym.messages import Message, ToolCall

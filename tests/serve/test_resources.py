@@ -153,6 +153,11 @@ def test_a_seed_that_fails_is_the_environments_failure_and_never_a_reward_of_0()
         (0.5, 0.5, None),
         ({"reward": 1, "ok": True}, 1.0, None),
         (None, None, Cause("reward", "verify returned None")),
+        (
+            {**ROW, "reward": 0, "mask_sample": True, "failure_kind": "judge_failed", "failure_reason": "no judge"},
+            None,
+            Cause("judge_failed", "no judge"),
+        ),
         (float("nan"), None, Cause("reward", "verify returned nan")),
         (ValueError("oh"), None, Cause("reward", "verify raised ValueError: oh")),
     ],
@@ -165,7 +170,8 @@ def test_what_verify_returns_is_a_reward_or_unscored(returned: Any, reward: floa
             return returned
 
     rollout = played(Judge("judge"), "x")
-    assert (rollout.reward, rollout.cause, rollout.stop_reason) == (reward, cause, "answered")
+    assert (rollout.reward, rollout.cause) == (reward, cause)
+    assert rollout.metrics == ({"ok": True} if isinstance(returned, dict) and "ok" in returned else {})
 
 
 def test_the_wire_is_that_of_resources_servers() -> None:

@@ -24,7 +24,8 @@ from starlette.responses import Response
 
 from polygym.environments.episode import play
 from polygym.environments.http import ServerError
-from polygym.environments.remote import BAD_REWARD, RemoteEnvironment, RemoteSession, remote_task
+from polygym.environments.remote import RemoteEnvironment, remote_task
+from polygym.environments.remote_session import BAD_REWARD, RemoteSession
 from polygym.environments.wire_rows import ROLLOUT_INDEX, SEED
 from polygym.errors import UsageError
 from polygym.policies.base import Policy, Request, Sampling

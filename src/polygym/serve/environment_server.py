@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from polygym.environments.base import Environment
-from polygym.environments.remote import BAD_REWARD
+from polygym.environments.remote_session import BAD_REWARD
 from polygym.environments.session import EnvironmentSession, EpisodeFailure
 from polygym.environments.tool import ToolEnv, check_call
 from polygym.environments.wire_rows import ROLLOUT_INDEX, SEED, task_of, without_preamble

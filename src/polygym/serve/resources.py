@@ -21,61 +21,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
-import typing
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from fastapi import FastAPI
 from prometheus_client import Gauge
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from polygym.environments.remote import BAD_REWARD, CONTROL_ENDPOINTS, SESSION_COOKIE
+from polygym.environments.remote_session import CONTROL_ENDPOINTS, SESSION_COOKIE
 from polygym.environments.tool import cut_text
 from polygym.errors import UsageError, nearest
 from polygym.parsing.arguments import MismatchError, as_object
 from polygym.parsing.strict_json import JsonError
-from polygym.rewards.rubric import BadRewardError, as_reward
 from polygym.rollout import Cause
 from polygym.serve.aggregate import aggregate
 from polygym.serve.app import HttpError, create_app, encode_json, json_response, read_object
 from polygym.serve.sessions import MAX_SESSIONS, TTL_SECONDS, Session, Sessions
+from polygym.serve.typed import TOOL_MARK, TypedMethod, VerifyRequest, tool, validation_words
+from polygym.serve.verdict import Verdict, as_verdict, verify_reply
+
+__all__ = ["ResourcesServer", "Session", "ToolReply", "Verdict", "VerifyRequest", "tool"]
 
 KIND = "resources_servers"
-_MARK = "_polygym_tool"
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def tool(method: Method) -> Method:
-    """Mark a method `(self, body, session)`, sync or async, as a tool named like it. `session` may be left out.
-
-    `body` is annotated with a pydantic model of the arguments, or with `dict` to take them as they are. What is
-    returned (text, a pydantic model, anything JSON can hold) is what the policy reads.
-    """
-    setattr(method, _MARK, True)
-    return method
-
-
-class VerifyRequest(BaseModel):
-    """What `/verify` is sent: the row and the finished response. Subclass it to name the row's own keys."""
-
-    model_config = ConfigDict(extra="allow")
-
-    responses_create_params: dict[str, Any]
-    response: dict[str, Any]
-
-
-@dataclass(slots=True)
-class Verdict:
-    """What a server says of an episode. `reward` None is unscored, and `cause` says why."""
-
-    reward: float | None
-    rewards: dict[str, float | None] = field(default_factory=dict)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +68,6 @@ class ResourcesServer:
         parallel_tool_calls: whether calls of one session may run at the same time.
     """
 
-    control: ClassVar[tuple[str, ...]] = CONTROL_ENDPOINTS
     seed_first: ClassVar[bool] = False
     """Whether a tool can only be called in a session that was seeded; otherwise the first call opens one."""
 
@@ -116,8 +85,8 @@ class ResourcesServer:
         self._token = token
         self._sessions = Sessions(ttl_seconds, max_sessions, self._expired)
         self._tools = self.find_tools()
-        self._seeds, self._grades = _Typed(self.seed_session), _Typed(self.verify)
-        for taken in sorted(set(self._tools) & set(self.control)):
+        self._seeds, self._grades = TypedMethod(self.seed_session), TypedMethod(self.verify)
+        for taken in sorted(set(self._tools) & set(CONTROL_ENDPOINTS)):
             raise UsageError(f"server {name!r}: a tool cannot be called {taken!r}, which is an endpoint; rename it")
 
     # What an author writes.
@@ -147,15 +116,15 @@ class ResourcesServer:
 
     def find_tools(self) -> dict[str, Any]:
         """The tools by name."""
-        names = (name for cls in type(self).__mro__ for name, value in vars(cls).items() if hasattr(value, _MARK))
-        return {name: _Typed(getattr(self, name)) for name in dict.fromkeys(names)}
+        names = (name for cls in type(self).__mro__ for name, value in vars(cls).items() if hasattr(value, TOOL_MARK))
+        return {name: TypedMethod(getattr(self, name)) for name in dict.fromkeys(names)}
 
     async def open(self, row: dict[str, Any]) -> tuple[Session, Mapping[str, Any]]:
         """A new session for a row, and what the agent is told of it."""
         try:
             body = self._seeds.read(row)
         except ValidationError as error:
-            raise HttpError(422, "invalid_request", _words(error)) from error
+            raise HttpError(422, "invalid_request", validation_words(error)) from error
         session = self._sessions.open({})
         try:
             return session, await self._seeds(body, session) or {}
@@ -167,13 +136,13 @@ class ResourcesServer:
 
     async def run_tool(self, name: str, arguments: Any, session: Session) -> ToolReply:
         """What the policy reads of a call of a known tool; `arguments` is the body of the request."""
-        method: _Typed = self._tools[name]
+        method: TypedMethod = self._tools[name]
         try:
             body = method.read(as_object(arguments.decode("utf-8", "replace")))
         except (JsonError, MismatchError) as error:
             return ToolReply(f"Error: {name}: arguments are not a JSON object: {error}", 422)
         except ValidationError as error:
-            return ToolReply(f"Error: {name}: {_words(error)}", 422)
+            return ToolReply(f"Error: {name}: {validation_words(error)}", 422)
         try:
             returned = await method(body, session)
         except Exception as error:  # tools are other people's code: what they raise is for the policy to read
@@ -188,9 +157,9 @@ class ResourcesServer:
         try:
             body = self._grades.read(row)
         except ValidationError as error:
-            raise HttpError(422, "invalid_request", _words(error)) from error
+            raise HttpError(422, "invalid_request", validation_words(error)) from error
         try:
-            verdict = _verdict(await self._grades(body, session))
+            verdict = as_verdict(await self._grades(body, session), row)
         except HttpError:
             raise
         except Exception as error:  # grading is other people's code
@@ -271,7 +240,7 @@ class ResourcesServer:
                 self._sessions.close(session.id)
                 await self._close(session)
             raise
-        return json_response(_verify_reply(row, verdict))
+        return json_response(verify_reply(row, verdict))
 
     async def _close_session(self, request: Request) -> Response:
         id = request.cookies.get(SESSION_COOKIE)
@@ -308,70 +277,3 @@ class ResourcesServer:
 
     async def _expired(self, session: Session) -> None:
         await self._close(session)
-
-
-class _Typed:
-    """A method `(body)` or `(body, session)` whose body is read as its annotation says."""
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        parameters = list(inspect.signature(method).parameters)
-        if not 1 <= len(parameters) <= 2:
-            raise UsageError(f"{method.__qualname__} must take (self, body) or (self, body, session)")
-        try:
-            hint = typing.get_type_hints(method).get(parameters[0])
-        except NameError as error:
-            raise UsageError(
-                f"{method.__qualname__}: its annotations cannot be read ({error}); write models at the top of a module"
-            ) from error
-        self._method = method
-        self._model = hint if isinstance(hint, type) and issubclass(hint, BaseModel) else None
-        self._wants_session = len(parameters) == 2
-
-    def read(self, body: dict[str, Any]) -> Any:
-        """The body as the method wants it.
-
-        Raises:
-            ValidationError: of pydantic.
-        """
-        return body if self._model is None else self._model.model_validate(body)
-
-    async def __call__(self, body: Any, session: Session) -> Any:
-        returned = self._method(body, session) if self._wants_session else self._method(body)
-        return await returned if hasattr(returned, "__await__") else returned
-
-
-def _verdict(returned: Any) -> Verdict:
-    """The verdict in what an author's `verify` returned."""
-    if isinstance(returned, BaseModel):
-        returned = returned.model_dump()
-    metrics = dict(returned) if isinstance(returned, Mapping) else {"reward": returned}
-    try:
-        reward = as_reward(metrics.pop("reward", None), "verify")
-    except BadRewardError as error:
-        return Verdict(None, cause=Cause(BAD_REWARD, str(error)))
-    if reward is None or reward - reward != 0:  # NaN and infinities
-        return Verdict(None, {}, metrics, Cause("reward", f"verify returned {reward}"))
-    return Verdict(reward, {"reward": reward}, metrics)
-
-
-def _verify_reply(row: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
-    """The whole of the request, and the verdict; metrics stand at the top level too, where their name is free."""
-    cause = verdict.cause if verdict.reward is None else None
-    reply = {
-        **row,
-        "reward": verdict.reward,
-        "rewards": verdict.rewards,
-        "metrics": verdict.metrics,
-        "mask_sample": verdict.reward is None,
-        "failure_kind": cause.kind if cause else None,
-        "failure_reason": cause.message if cause else None,
-    }
-    for name, value in verdict.metrics.items():
-        reply.setdefault(name, value)
-    return reply
-
-
-def _words(error: ValidationError) -> str:
-    """What pydantic found, on one line."""
-    found = (f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}" for item in error.errors())
-    return "; ".join(found)
