@@ -19,12 +19,12 @@ from polygym.collect import served
 from polygym.collect.results import Results
 from polygym.collect.served import evaluate_rows
 from polygym.errors import UsageError
+from polygym.rewards.rubric import BadRewardError
 from polygym.rows import Row
 
 FAST = "fast_simple_agent"
 OTHER = "other_simple_agent"
 RESPONSE = {
-    "model": "toy",
     "output": [
         {"type": "function_call", "name": "look", "arguments": "{}", "call_id": "c1"},
         {"type": "function_call_output", "call_id": "c1", "output": "a tree"},
@@ -76,6 +76,9 @@ class Stack:
         if mode == "unscored":
             cause = {"class": "reward", "message": "exact raised KeyError"}
             return web.json_response({**row, **WHOLE, "reward": None, "cause": cause})
+        if mode == "no_number":
+            cause = {"class": "bad_reward", "message": "reward function 'exact' returned 'good' (str)"}
+            return web.json_response({**row, **WHOLE, "reward": None, "cause": cause})
         if mode == "breaks":
             return web.json_response({"error": {"class": "internal", "message": "a bug"}}, status=500)
         if mode == "refuses":
@@ -93,7 +96,12 @@ class Stack:
             {"name": name, "server_type": "responses_api_agents", "url": self.url, "status": "ready"}
             for name in (FAST, OTHER, "named_freely")
         ]
-        return web.json_response([{"name": "x", "server_type": "resources_servers", "url": self.url}, *found])
+        others = {"x": "resources_servers", "policy_model": "responses_api_models"}
+        found += [{"name": name, "server_type": kind, "url": self.url} for name, kind in others.items()]
+        return web.json_response(found)
+
+    async def alive(self, request: web.Request) -> web.Response:
+        return web.json_response({"polygym": True, "model": "toy"})
 
 
 @asynccontextmanager
@@ -101,6 +109,7 @@ async def running() -> AsyncIterator[Stack]:
     stack = Stack()
     app = web.Application()
     app.add_routes([web.post("/run", stack.run), web.get("/server_instances", stack.instances)])
+    app.add_routes([web.get("/", stack.alive)])
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -251,6 +260,14 @@ def test_what_was_collected_is_kept_when_it_is_stopped(tmp_path: Path) -> None:
     asyncio.run(work())
     metrics = json.loads((tmp_path / "out_metrics.json").read_bytes())
     assert (metrics["complete"], metrics["environments"]["fast"]["rollouts"]) == (False, 5)
+
+
+def test_a_reward_that_is_no_number_stops_the_collection_as_in_process(tmp_path: Path) -> None:
+    rows = [row(1), row(2, "no_number"), *(row(n) for n in range(3, 30))]
+    with pytest.raises(BadRewardError, match="'exact' returned 'good'"):
+        collected(rows, output=tmp_path / "out", concurrency=1)
+    assert [line["task_id"] for line in lines(tmp_path / "out.jsonl")] == [1, 2]
+    assert json.loads((tmp_path / "out_metrics.json").read_bytes())["complete"] is False
 
 
 def test_parameters_of_the_request_are_replaced() -> None:

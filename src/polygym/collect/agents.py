@@ -26,6 +26,7 @@ HEAD_SECONDS = 10.0
 RETURN_SECONDS = 30.0
 """How long an agent that cannot be reached is waited for."""
 UNAVAILABLE = 503
+MODELS = "responses_api_models"
 ENDLESS_SECONDS = 365 * 24 * 3600.0  # of a request; rollouts are given up by their own deadline
 
 
@@ -91,7 +92,7 @@ class Agent:
 
 
 class Agents:
-    """The agents of a running stack, by name. An async context manager.
+    """The agents of a running stack by name, and the names of its models. An async context manager.
 
     Args:
         head_url: address of its head.
@@ -106,28 +107,30 @@ class Agents:
         self.token = token
         self._open = AsyncExitStack()
         self.by_name: dict[str, Agent] = {}
+        self.models: list[str] = []
 
     async def __aenter__(self) -> Self:
-        head = HttpClient(self.head_url, token=self.token)
         try:
-            answer = await head.get("/server_instances", retries=0, seconds=HEAD_SECONDS)
+            answer = await self._get(self.head_url, "/server_instances")
         except ServerError as error:
             raise UsageError(
                 f"no head server answers at {self.head_url}: start servers with `polygym env start`, or give its port "
                 "with --head-port"
             ) from error
-        finally:
-            await head.close()
         if answer.status in (401, 403):
             raise UsageError(f"the head at {self.head_url} wants the token of its stack; set POLYGYM_TOKEN")
         found = answer.json()
         if answer.status != 200 or not isinstance(found, list):
             raise PolicyError(f"{self.head_url}/server_instances answered {answer.status}: {_error_text(found):.200}")
         for instance in found:
-            if isinstance(instance, Mapping) and instance.get("server_type") == AGENTS and instance.get("url"):
-                agent = Agent(str(instance["name"]), str(instance["url"]), token=self.token)
+            if not isinstance(instance, Mapping) or not instance.get("url"):
+                continue
+            name, url = str(instance.get("name")), str(instance["url"])
+            if instance.get("server_type") == AGENTS:
+                self.by_name[name] = agent = Agent(name, url, token=self.token)
                 self._open.push_async_callback(agent.close)
-                self.by_name[agent.name] = agent
+            elif instance.get("server_type") == MODELS:
+                self.models.append(await self._model(name, url))
         if not self.by_name:
             raise UsageError(f"the stack at {self.head_url} has no agent servers; start one with --resources-server ID")
         return self
@@ -136,6 +139,21 @@ class Agents:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._open.aclose()
+
+    async def _model(self, name: str, url: str) -> str:
+        """The model behind a model server, which ours tell; else the server's name."""
+        try:
+            told = (await self._get(url, "/")).json()
+        except ServerError:
+            return name
+        return str(told.get("model") or name) if isinstance(told, Mapping) else name
+
+    async def _get(self, url: str, path: str) -> Answer:
+        client = HttpClient(url, token=self.token)
+        try:
+            return await client.get(path, retries=0, seconds=HEAD_SECONDS)
+        finally:
+            await client.close()
 
 
 def _error_text(body: Any) -> str:

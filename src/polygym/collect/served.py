@@ -25,6 +25,7 @@ from polygym.collect.wire_rollout import fill
 from polygym.environments.wire_rows import AGENTS, ROLLOUT_INDEX, SEED, TASK_INDEX, check_row, row_id
 from polygym.errors import UsageError
 from polygym.policies.backoff import backoff_seconds
+from polygym.rewards.rubric import BadRewardError
 from polygym.rollout import Cause, Rollout, TaskId
 from polygym.rows import Row, TaskIndex, agents_of
 from polygym.seeds import check_seed, derive_seed
@@ -80,6 +81,7 @@ async def evaluate_rows(
 
     Raises:
         UsageError: for bad arguments or rows, before anything is played.
+        BadRewardError: at the first reward that is no number; what has ended is kept.
     """
     if rollouts_per_example < 1:
         raise UsageError(f"rollouts_per_example={rollouts_per_example!r} must be an integer of at least 1")
@@ -97,19 +99,18 @@ async def evaluate_rows(
             "params": dict(params or {}),
             "timeout": timeout,
         }
-        models: Counter[str] = Counter()
 
         def sum_up(rollouts: list[Rollout], complete: bool) -> Results:
             shares = {name: count / len(planned) for name, count in rows_E.items()}
-            name = ", ".join(models) or "unknown"
+            name = ", ".join(agents.models) or "unknown"
             return Results.of(rollouts, model=name, settings=settings, shares=shares, complete=complete, seed=seed)
 
         async def collect(keep: Keep) -> list[Rollout]:
             async def play(item: PlannedRow) -> Rollout:
                 rollout, body = await play_row(item, timeout)
-                if isinstance(response := body.get("response"), Mapping) and response.get("model"):
-                    models[str(response["model"])] += 1
                 keep(rollout, {**{key: value for key, value in body.items() if key != "retry"}, **item.row})
+                if rollout.cause is not None and rollout.cause.kind == BadRewardError.code:
+                    raise BadRewardError(rollout.cause.message)
                 return rollout
 
             return await work_off(

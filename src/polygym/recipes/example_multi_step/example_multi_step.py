@@ -83,7 +83,7 @@ class SynonymEnv(ToolEnv):
 
 
 def load_environment(
-    num_examples: int = 1000,
+    num_examples: int = 200,
     num_eval_examples: int | None = None,
     seed: int = 0,
     num_terms: int = 8,

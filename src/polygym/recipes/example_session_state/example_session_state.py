@@ -68,7 +68,7 @@ class CounterEnv(ToolEnv):
 
 
 def load_environment(
-    num_examples: int = 1000, num_eval_examples: int | None = None, seed: int = 0, max_turns: int = MAX_TURNS
+    num_examples: int = 200, num_eval_examples: int | None = None, seed: int = 0, max_turns: int = MAX_TURNS
 ) -> CounterEnv:
     """Counters to raise with `increment_counter` and to read with `get_counter_value`.
 

@@ -63,7 +63,7 @@ class WeatherEnv(ToolEnv):
 
 
 def load_environment(
-    num_examples: int = 1000, num_eval_examples: int | None = None, seed: int = 0, max_turns: int = MAX_TURNS
+    num_examples: int = 200, num_eval_examples: int | None = None, seed: int = 0, max_turns: int = MAX_TURNS
 ) -> WeatherEnv:
     """Questions about the weather, answered with `get_weather`.
 
