@@ -31,7 +31,29 @@ def write(folder: Path, text: str) -> Path:
         ({"env": [{"id": "a", "weight": "1"}]}, "env.a.weight='1': Input should be a valid number"),
         ({"env": [{"id": "a", "weight": -1.0}]}, "env.a.weight=-1.0: Input should be greater than or equal to 0"),
         ({"env": [{"id": "a", "weight": float("nan")}]}, "env.a.weight=nan: Input should be a finite number"),
-        ({"env": []}, "at least 1 item"),
+        ({"env": []}, 'env=[]: must not be empty; write [[env]] with two brackets, and id = "math_rl" below it'),
+        ({"env": {"id": "a"}}, "env={'id': 'a'}: must be a list of tables; write [[env]] with two brackets"),
+        (
+            {"env": ["tool_use"]},
+            "env.0='tool_use': must be a table; write [[env]] with two brackets, and id = \"tool_use",
+        ),
+        ({"env": [{"id": ""}]}, "env.0.id='': must not be empty"),
+        ({"env": [{"id": "a", "name": 4}]}, "env.0.name=4: must be text in quotes"),
+        ({"env": [{"id": "a", "args": "x"}]}, "env.a.args='x': must be a table of keys and values"),
+        (
+            {"env": [{"id": "a", "sampling": {"stop": "x"}}]},
+            "env.a: sampling: stop='x': must be a list: write stop = [",
+        ),
+        ({"eval": {"env": {"id": "a"}}}, "eval.env={'id': 'a'}: must be a list of tables; write [[eval.env]] with two"),
+        ({"sampling": {"stop": "x"}}, "sampling.stop='x': must be a list: write stop = [\"x\"]"),
+        ({"sampling": 3}, "sampling=3: must be a table, of the keys max_tokens, stop, temperature, top_p"),
+        ({"sampling": [{"top_p": 1.0}]}, "must be a table, written [sampling] with one bracket, of the keys"),
+        ({"adam_betas": [0.9]}, "adam_betas=[0.9]: must be a list of 2"),
+        ({"adam_betas": [0.9, 0.9, 0.9]}, "adam_betas=[0.9, 0.9, 0.9]: must be a list of 2"),
+        ({"adam_betas": 0.9}, "adam_betas=0.9: must be a list of 2"),
+        ({"mask_truncated": "yes"}, "mask_truncated='yes': must be true or false, without quotes"),
+        ({"learning_rate": "1e-5"}, "learning_rate='1e-5': Input should be a valid number, without quotes"),
+        ({"dtype": "float16"}, "dtype='float16': must be 'float32' or 'bfloat16'"),
         ({"rollouts_per_example": 1}, "rollouts_per_example=1: Input should be greater than or equal to 2"),
         ({"seed": True}, "seed=True: Input should be a valid integer"),
         ({"seed": 2**63}, "seed=9223372036854775808"),
@@ -41,7 +63,10 @@ def write(folder: Path, text: str) -> Path:
         ({"loss_share": "tokens", "env": [{"id": "a", "loss_weight": 1.0}]}, "loss_weight of a does nothing"),
         ({"sampling": {"temperature": 0}}, "greedy"),
         ({"sampling": {"top_p": 0.0}}, "sampling.top_p=0.0"),
-        ({"device": "gpu"}, "device='gpu'"),
+        (
+            {"device": "gpu"},
+            "device='gpu': must be auto, cpu, mps, cuda, or one GPU of several by its number, such as cud",
+        ),
         ({"name": "../mine"}, "name='../mine' is no name of a folder"),
         ({"batch_size": 16_000_000_000}, "batch_size=16000000000: Input should be less than or equal to"),
         ({"groups_per_environment": 10**9, "batch_size": None}, "groups_per_environment=1000000000"),
@@ -83,7 +108,7 @@ def test_overrides_reach_tables_and_named_environments(tmp_path: Path) -> None:
     [
         ("learning_rate", "not of the form key=value"),
         ("env.wrod.weight=2", "no entry is named 'wrod'; did you mean 'word'?"),
-        ("env=2", "env=2: Input should be a valid tuple"),
+        ("env=2", "env=2: must be a list of tables; write [[env]] with two brackets"),
         ("learning_rate.peak=2", "is a value, not a table"),
         ("learning_rat=2", "did you mean 'learning_rate'?"),
     ],
@@ -133,6 +158,33 @@ def test_a_config_of_the_other_command_is_told_so() -> None:
         UsageError, match=r"^multi_env/nano is a config of another command: polygym sft run multi_env/nano$"
     ):
         load_config("multi_env/nano")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '[[env]]\nid = "math_rl"\n',
+            "give one of batch_size (rollouts a step) and groups_per_environment; neither was",
+        ),
+        ('max_steps = 5\n[[env]]\nid = "math_rl"\n', "give one of batch_size"),
+        ('batch_size = 8\n[env]\nid = "math_rl"\n', "write [[env]] with two brackets"),
+        ('optimizer = "muon"\nbatch_size = 8\n[[env]]\nid = "math_rl"\n', "unknown key 'optimizer'"),
+    ],
+)
+def test_a_faulty_config_is_told_its_fault_and_not_sent_to_another_command(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        load_config(write(tmp_path, text))
+    assert message in str(error.value)
+    assert "another command" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ['from_scratch = true\n[[env]]\nid = "a"\n', '[[env]]\nid = "a"\ntarget = 0.5\n'])
+def test_one_key_of_the_other_command_is_enough_for_it_to_be_named(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match="is a config of another command: polygym sft run"):
+        load_config(write(tmp_path, text))
 
 
 def test_shipped_recipes_have_configs() -> None:

@@ -6,11 +6,12 @@ saved with the run. Reading files is `polygym.train.config_file`'s work.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from polygym.policies.base import Sampling
 from polygym.train.config_file import Section, check_run_name, load, validate
@@ -89,13 +90,18 @@ class TrainingConfig(Section):
     micro_batch_tokens: int = Field(
         16384, ge=8, description="tokens of one forward and backward pass at most, padding included"
     )
-    device: str = Field(
-        "auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto takes a GPU where there is one"
-    )
+    device: str = Field("auto", description="auto takes a GPU where there is one")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of weights and arithmetic")
     threads: int | None = Field(None, ge=1, description="CPU threads; all cores where not given; a resume keeps it")
     sampling: SamplingConfig = SamplingConfig()
     eval: EvalConfig = EvalConfig()
+
+    @field_validator("device")
+    @classmethod
+    def _check_device(cls, device: str) -> str:
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", device):
+            raise ValueError("must be auto, cpu, mps, cuda, or one GPU of several by its number, such as cuda:0")
+        return device
 
     @model_validator(mode="after")
     def _check_name(self) -> TrainingConfig:

@@ -7,14 +7,15 @@ file is reported at once.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from polygym.errors import UsageError, nearest
+from polygym.train.config_errors import default_name, explain, section_at
 
 Config = TypeVar("Config", bound="Section")
 
@@ -24,15 +25,6 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False)
     alternatives: ClassVar[tuple[str, ...]] = ()  # two keys of which a file has one
-
-
-def default_name(identifier: str) -> str:
-    """The name of an environment that was given none: the last part of its id, without a function's name.
-
-    >>> default_name("my_package.games:load_environment"), default_name("math_rl")
-    ('games', 'math_rl')
-    """
-    return identifier.partition(":")[0].replace("/", ".").rsplit(".", 1)[-1]
 
 
 def check_run_name(name: str) -> None:
@@ -113,9 +105,21 @@ def load(
         return validate(kind, table, str(source))
     except UsageError:
         for command, other in others.items():
-            if _fits(other, table):
+            if _has_key_of(other, kind, table) and _fits(other, table):
                 raise UsageError(f"{source} is a config of another command: {command} {source}") from None
         raise
+
+
+def _has_key_of(other: type[BaseModel], kind: type[BaseModel], table: Mapping[str, Any]) -> bool:
+    """Whether a file holds a key that configs of class `other` have and those of class `kind` do not."""
+    for key, value in table.items():
+        if key in other.model_fields and key not in kind.model_fields:
+            return True
+        theirs, ours = section_at(other, [key]), section_at(kind, [key])
+        tables = [found for found in (value if isinstance(value, list) else [value]) if isinstance(found, Mapping)]
+        if theirs and ours and any(_has_key_of(theirs, ours, found) for found in tables):
+            return True
+    return False
 
 
 def _fits(kind: type[Section], table: Mapping[str, Any]) -> bool:
@@ -135,35 +139,7 @@ def validate(kind: type[Config], table: Mapping[str, Any], source: str) -> Confi
     try:
         return kind.model_validate(table)
     except ValidationError as error:
-        raise UsageError("\n".join(f"{source}: {line}" for line in _explain(kind, table, error))) from error
-
-
-def _explain(kind: type[BaseModel], table: Mapping[str, Any], error: ValidationError) -> Iterable[str]:
-    problems = error.errors(include_url=False)
-    parents = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
-    for problem in problems:
-        where = ".".join(_named(problem["loc"], table))
-        if problem["loc"] and problem["loc"] in parents:
-            continue  # a table that is refused only because something in it is
-        if problem["type"] == "extra_forbidden":
-            known = _table_at(kind, problem["loc"][:-1]).model_fields
-            yield f"unknown key {where!r}; {nearest(problem['loc'][-1], known)}"
-        elif problem["type"] == "missing":
-            yield f"{where!r} is missing"
-        elif problem["type"] == "value_error":
-            yield f"{where + ': ' if where else ''}{problem['ctx']['error']}"
-        else:
-            yield f"{where}={problem['input']!r:.80}: {problem['msg']}"
-
-
-def _table_at(kind: type[BaseModel], location: Sequence[int | str]) -> type[BaseModel]:
-    """The class of the table that an error's location lies in."""
-    for part in location:
-        if isinstance(part, str):
-            annotation = kind.model_fields[part].annotation
-            inner = next((arg for arg in get_args(annotation) if isinstance(arg, type)), annotation)
-            kind = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else kind
-    return kind
+        raise UsageError("\n".join(f"{source}: {line}" for line in explain(kind, table, error))) from error
 
 
 def _apply(table: dict[str, Any], override: str) -> None:
@@ -186,17 +162,6 @@ def _apply(table: dict[str, Any], override: str) -> None:
     if isinstance(target, list):
         raise UsageError(f"override {override!r}: name one entry of the list, as in env.math.weight=2")
     target[path[-1]] = value
-
-
-def _named(location: Sequence[int | str], table: Any) -> Iterable[str]:
-    """The keys of a place in a file; an entry of a list is told by its name, as in an override, where it has one."""
-    for part in location:
-        if isinstance(table, list) and isinstance(part, int):
-            table = table[part]
-        else:
-            table = table.get(part) if isinstance(table, Mapping) else None
-        named = isinstance(part, int) and isinstance(table, Mapping) and (table.get("name") or table.get("id"))
-        yield default_name(str(named)) if named else str(part)
 
 
 def _entry(entries: list[Any], name: str, override: str, key: str) -> Any:

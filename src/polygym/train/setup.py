@@ -18,7 +18,7 @@ from polygym.errors import UsageError
 from polygym.policies.base import Sampling
 from polygym.seeds import derive_seed
 from polygym.train.config import EnvConfig, EnvEntry, RunConfig
-from polygym.train.config_file import default_name
+from polygym.train.config_errors import default_name
 
 
 @dataclass(frozen=True, slots=True)
