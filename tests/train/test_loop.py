@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from transformers import AutoModelForCausalLM
 import training_toys as toy
 from polygym.collect.unscored import never_scored
 from polygym.errors import PolicyError, UsageError
+from polygym.policies.engine import Engine
 from polygym.train import loop
 from polygym.train.config import load_config
 from polygym.train.evaluation import HeldOut
+from polygym.train.learner import Learner
 
 HERE = Path(__file__).parent.parent  # of the toys
 
@@ -66,8 +69,13 @@ def test_a_run_learns_both_environments_and_reports_each(model: Path, tmp_path: 
 
 @pytest.mark.parametrize(
     "settings",
-    [[], ["kl_coef=0.5"], ["lora_rank=2", "kl_coef=0.5", "updates_per_batch=2"]],
-    ids=["plain", "kl", "lora"],
+    [
+        [],
+        ["kl_coef=0.5"],
+        ["lora_rank=2", "kl_coef=0.5", "updates_per_batch=2"],
+        ["lora_rank=2", "lora_dropout=0.5", "micro_batch_tokens=64"],
+    ],
+    ids=["plain", "kl", "lora", "dropout"],
 )
 def test_a_resumed_run_repeats_an_undisturbed_one_to_the_last_digit(
     model: Path, tmp_path: Path, settings: list[str]
@@ -256,6 +264,30 @@ def test_a_step_without_any_score_ends_the_run_with_the_cause_and_keeps_what_was
     with pytest.raises(PolicyError, match=r"step 1: no group could be scored: .* returned None"):
         loop.run(load_config(path, [*both, "eval.num_examples=0"]))
     assert len(rollouts(tmp_path / "run")) == 32
+
+
+def test_an_update_keeps_its_dropout_where_a_wave_works_on_after_its_last_answer(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accumulate, recycle = Learner._accumulate, Engine._recycle
+    learning, modes = threading.Event(), []
+
+    def slow(self: Engine, *arguments: Any) -> None:
+        learning.wait(0.3)
+        recycle(self, *arguments)
+
+    def watched(self: Learner, *arguments: Any, **options: Any) -> None:
+        learning.set()
+        time.sleep(0.1)
+        modes.append(self.model.training)
+        accumulate(self, *arguments, **options)
+
+    monkeypatch.setattr(Engine, "_recycle", slow)
+    monkeypatch.setattr(Learner, "_accumulate", watched)
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
+    loop.run(load_config(path, ["lora_rank=2", "lora_dropout=0.5", "eval.num_examples=0", "micro_batch_tokens=64"]))
+    assert modes
+    assert all(modes)
 
 
 def test_dropout_of_adapters_is_for_learning_only(model: Path, tmp_path: Path) -> None:

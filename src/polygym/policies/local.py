@@ -2,11 +2,12 @@
 
 The one idea: requests of all episodes, whatever their environment and sampling, are computed together in waves
 (`polygym.policies.waves`) by one engine in one thread, while the event loop stays free. The module in `model` may be
-trained in place between waves; its owner raises `version`.
+trained in place between waves, inside `learning()`; its owner raises `version`.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -66,13 +67,17 @@ class LocalPolicy(Policy):
         if self.max_context < 2:
             raise UsageError(f"max_context={max_context!r} leaves no room for a prompt and an answer; give at least 2")
         self.engine = Engine(self.model, _stop_ids(model, self.renderer), self.renderer.decode, max_batch_tokens)
-        self._desk: WaveDesk[Generation] = WaveDesk(
-            self._compute, _order, _cancel, patience_seconds, gather_seconds
-        )
+        self._desk: WaveDesk[Generation] = WaveDesk(self._compute, _order, _cancel, patience_seconds, gather_seconds)
+        self._computing = threading.Lock()
 
     def episode(self) -> AbstractContextManager[None]:
         """Held while an episode is under way: a wave waits for all that are."""
         return self._desk.episode()
+
+    def learning(self) -> AbstractContextManager[Any]:
+        """Held while the model's weights or its training mode are changed: it waits for the end of a wave, which goes
+        on for a moment after its last answer, and for longer where an episode was given up; no wave starts inside."""
+        return self._computing
 
     async def complete(self, request: Request) -> Turn:
         """Answer once; see `Policy.complete`."""
@@ -101,7 +106,8 @@ class LocalPolicy(Policy):
         self.engine.forget()
 
     def _compute(self, rows: list[Generation], ready: Callable[[Sequence[Generation]], None]) -> None:
-        self.engine.generate([row for row in rows if not row.cancelled], ready)
+        with self._computing:
+            self.engine.generate([row for row in rows if not row.cancelled], ready)
 
     def _read(self, row: Generation, tools: Sequence[ToolSpec]) -> Message:
         """The message that the sampled ids say."""

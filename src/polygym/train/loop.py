@@ -192,7 +192,8 @@ class Trainer:
 
         self.progress.phase("update")
         self.whole = False
-        metrics |= self.learner.update(batch.samples, self.done)
+        with self.policy.learning():
+            metrics |= self.learner.update(batch.samples, self.done)
         self.policy.version += 1
         self.done += 1
         self.saved_mixture = self.mixture.state_dict()

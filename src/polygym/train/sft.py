@@ -19,6 +19,7 @@ from polygym.messages import as_messages
 from polygym.mixture.cursor import TaskCursor
 from polygym.rows import append
 from polygym.train.checkpoint import save_model
+from polygym.train.evaluation import check_examples, examples_by_environment, fewer_examples
 from polygym.train.optimizer import parameter_groups
 from polygym.train.progress import TrainProgress
 from polygym.train.run_folder import RunFolder
@@ -106,6 +107,7 @@ class SupervisedTrainer:
             Demonstrations(name, leaf, entry, config.seed)
             for (name, leaf), entry in zip(leaves.items(), config.env, strict=True)
         ]
+        check_examples(self.environment, config)
         device = resolve_device(config.device)
         model, self.tokenizer = load_model_and_tokenizer(config.model, device, config.dtype)
         if config.from_scratch:
@@ -119,11 +121,14 @@ class SupervisedTrainer:
     async def train(self) -> Summary:
         """Train until every target is reached or the steps are done, then save and evaluate."""
         started = time.perf_counter()
+        if line := fewer_examples(self.environment, self.config):
+            self.progress.message(line)
         done = 0
         try:
             while done < self.config.max_steps and not self._finished():
                 self.progress.phase("update")
-                metrics = self._step(done)
+                with self.policy.learning():
+                    metrics = self._step(done)
                 if done == 0:  # only now: a demonstration that cannot be learned from leaves no folder behind
                     self.folder.make(self.config)
                     self.folder.save_config(self.config)
@@ -183,13 +188,14 @@ class SupervisedTrainer:
         return metrics | {"grad_norm": norm, "lr": self.config.learning_rate * factor}
 
     async def _evaluate(self, step: int) -> Results | None:
-        if not self.config.eval.num_examples:
+        examples_E = examples_by_environment(self.environment, self.config)
+        if not any(examples_E.values()):
             return None
         self.progress.phase("evaluate")
         results = await evaluate_async(
             self.environment,
             self.policy,
-            num_examples=self.config.eval.num_examples,
+            num_examples=examples_E,
             rollouts_per_example=self.config.eval.rollouts_per_example,
             sampling=self.config.sampling.to_sampling(),
             seed=self.config.seed,
