@@ -43,7 +43,7 @@ def save_model(folder: Path) -> Path:
     return folder
 
 
-def letters(letter: str = "a", seconds: float = 0.0) -> SingleTurnEnv:
+def letters(letter: str = "a", seconds: float = 0.0, held_out: float = 0.2) -> SingleTurnEnv:
     """Pays the fraction of characters of the answer that are `letter`."""
     import time
 
@@ -52,7 +52,7 @@ def letters(letter: str = "a", seconds: float = 0.0) -> SingleTurnEnv:
         return completion.count(letter) / max(1, len(completion))
 
     rows = [{"id": place, "question": f"{word} {letter}?"} for place, word in enumerate(string.ascii_lowercase[:20])]
-    return SingleTurnEnv(rows, rubric=Rubric([of_letter]))
+    return SingleTurnEnv(rows, rubric=Rubric([of_letter]), held_out=held_out)
 
 
 def load_environment(**arguments: Any) -> SingleTurnEnv:
@@ -60,9 +60,9 @@ def load_environment(**arguments: Any) -> SingleTurnEnv:
     return letters(**arguments)
 
 
-def demonstrated(letter: str = "a") -> SingleTurnEnv:
+def demonstrated(letter: str = "a", held_out: float = 0.2) -> SingleTurnEnv:
     """`letters`, with demonstrations: four of them."""
-    environment = letters(letter)
+    environment = letters(letter, held_out=held_out)
     environment.demonstrate = lambda task: letter * 4  # type: ignore[method-assign]
     return environment
 

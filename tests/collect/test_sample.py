@@ -42,6 +42,16 @@ def test_a_number_counts_for_each_leaf_of_nested_groups() -> None:
     assert {task.environment for task in found["reasoning/math"]} == {"reasoning/math"}
 
 
+def test_a_number_may_be_given_by_environment_and_0_leaves_one_out() -> None:
+    group = EnvGroup([toy("a", held_out=3), toy("b", held_out=5), toy("c", held_out=4)])
+    found = ids(group, num_examples={"a": 2, "b": 0})
+    assert {route: len(tasks) for route, tasks in found.items()} == {"a": 2, "c": 4}
+    with pytest.raises(UsageError, match="num_examples=6 is more than the 5 held-out tasks of environment 'b'"):
+        sample_tasks(group, num_examples={"b": 6})
+    with pytest.raises(UsageError, match="num_examples=-1 must be an integer"):
+        sample_tasks(group, num_examples={"a": -1})
+
+
 def test_more_than_exist_names_the_maximum() -> None:
     group = EnvGroup([toy("a", held_out=30), toy("b", held_out=5)])
     with pytest.raises(

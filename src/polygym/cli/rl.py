@@ -44,10 +44,12 @@ def run(
     loaded = load_config(config, settings or [])
     if dry_run:
         from polygym.cli.plan import make_plan
-        from polygym.train.evaluation import held_out_environment
+        from polygym.train.evaluation import fewer_examples, held_out_environment
         from polygym.train.setup import build_environment
 
-        held_out_environment(build_environment(loaded.env), loaded)
+        environment = held_out_environment(build_environment(loaded.env), loaded)
+        if line := fewer_examples(environment, loaded):
+            typer.echo(line, err=True)
         _print(make_plan(loaded), as_json)
         return
     from polygym.cli.tracker import TensorBoardTracker

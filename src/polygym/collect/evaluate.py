@@ -38,7 +38,7 @@ def evaluate(
     env: Environment,
     model: str | Policy = "nano",
     *,
-    num_examples: int | None = None,
+    num_examples: int | Mapping[str, int] | None = None,
     total: int | None = None,
     rollouts_per_example: int = 4,
     sampling: Sampling | Mapping[str, Sampling] | None = None,
@@ -55,7 +55,8 @@ def evaluate(
         env: an environment or a group.
         model: a policy, or its name: `nano`, `smollm2-135m`, `oracle`, a URL, a folder, a Hugging Face id, or a model
             at OPENAI_BASE_URL.
-        num_examples: tasks of each (leaf) environment, a random sample; default all held-out tasks.
+        num_examples: tasks of each (leaf) environment, a random sample; default all held-out tasks; a mapping gives it
+            by environment, where 0 leaves one out.
         total: tasks altogether, split by the shares of a group; instead of `num_examples`.
         rollouts_per_example: rollouts of each task.
         sampling: how to sample; a mapping gives it by environment.
@@ -99,7 +100,7 @@ async def evaluate_async(
     env: Environment,
     model: str | Policy = "nano",
     *,
-    num_examples: int | None = None,
+    num_examples: int | Mapping[str, int] | None = None,
     total: int | None = None,
     rollouts_per_example: int = 4,
     sampling: Sampling | Mapping[str, Sampling] | None = None,
@@ -116,6 +117,7 @@ async def evaluate_async(
     if isinstance(rollouts_per_example, bool) or not isinstance(rollouts_per_example, int) or rollouts_per_example < 1:
         raise UsageError(f"rollouts_per_example={rollouts_per_example!r} must be an integer of at least 1")
     check_seed(seed)
+    _by_environment("num_examples", num_examples, env.leaves())
     tasks_E = sample_tasks(env, num_examples=num_examples, total=total, seed=seed)
     leaves = env.leaves()
     sampling_E = dict.fromkeys(leaves, Sampling()) | _by_environment("sampling", sampling, leaves)

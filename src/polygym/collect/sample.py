@@ -16,13 +16,18 @@ from polygym.seeds import derive_seed
 
 
 def sample_tasks(
-    environment: Environment, *, num_examples: int | None = None, total: int | None = None, seed: int = 0
+    environment: Environment,
+    *,
+    num_examples: int | Mapping[str, int] | None = None,
+    total: int | None = None,
+    seed: int = 0,
 ) -> dict[str, list[Task]]:
     """Held-out tasks of each leaf environment, by route.
 
     Args:
         environment: an environment or a group.
-        num_examples: tasks of each leaf; None with no `total` takes all that exist.
+        num_examples: tasks of each leaf; None with no `total` takes all that exist. A mapping gives it by route, where
+            0 leaves a leaf out.
         total: tasks altogether, split by the shares.
         seed: names the sample.
 
@@ -32,20 +37,19 @@ def sample_tasks(
     if num_examples is not None and total is not None:
         raise UsageError(f"num_examples={num_examples} and total={total} exclude each other; give one of them")
     held_out = {route: leaf.tasks("held_out") for route, leaf in environment.leaves().items()}
+    if isinstance(num_examples, Mapping):
+        held_out = {route: tasks for route, tasks in held_out.items() if num_examples.get(route) != 0}
     for route, tasks in held_out.items():
         if not tasks:
             raise UsageError(f"environment {route!r} has no held-out tasks; give it an eval_dataset, or held_out > 0")
     if total is not None:
         counts = _split_total(total, environment.shares(), held_out)
+    elif isinstance(num_examples, Mapping):
+        counts = {route: num_examples.get(route, len(tasks)) for route, tasks in held_out.items()}
+        _check_examples(counts, held_out)
     elif num_examples is not None:
-        _check_count("num_examples", num_examples)
         counts = dict.fromkeys(held_out, num_examples)
-        least = min(held_out, key=lambda route: len(held_out[route]))
-        if num_examples > len(held_out[least]):
-            raise UsageError(
-                f"num_examples={num_examples} is more than the {len(held_out[least])} held-out tasks of environment "
-                f"{least!r}; the maximum is {len(held_out[least])}"
-            )
+        _check_examples(counts, held_out)
     else:
         counts = {route: len(tasks) for route, tasks in held_out.items()}
     return {route: _sample(held_out[route], count, route, seed) for route, count in counts.items() if count}
@@ -81,6 +85,18 @@ def _split_total(total: int, shares: Mapping[str, float], held_out: Mapping[str,
             f"with these shares the maximum is {largest}"
         )
     return counts
+
+
+def _check_examples(counts: Mapping[str, int], held_out: Mapping[str, Sequence[Task]]) -> None:
+    """The environment with the fewest tasks is told first, so that its maximum holds for all."""
+    for route in sorted(counts, key=lambda route: len(held_out[route])):
+        count, largest = counts[route], len(held_out[route])
+        _check_count("num_examples", count)
+        if count > largest:
+            raise UsageError(
+                f"num_examples={count} is more than the {largest} held-out tasks of environment {route!r}; the maximum "
+                f"is {largest}"
+            )
 
 
 def _check_count(name: str, count: object) -> None:

@@ -64,7 +64,9 @@ class EvalConfig(Section):
     """`[eval]`: held-out tasks, asked before, during and after training; the same tasks and seeds every time."""
 
     interval: int = Field(0, ge=0, description="steps between evaluations; 0 evaluates only before and after")
-    num_examples: int = Field(50, ge=0, description="held-out tasks of each environment; 0 evaluates nothing")
+    num_examples: int | None = Field(
+        None, ge=0, description="held-out tasks of each environment, 0 for none; 50 where not given, or all if fewer"
+    )
     rollouts_per_example: int = Field(1, ge=1, description="rollouts of each task")
     env: tuple[EnvEntry, ...] = Field((), strict=False, description="environments that are only evaluated")
 

@@ -15,10 +15,12 @@ from polygym.collect.sample import sample_tasks
 from polygym.environments import EnvGroup, Environment
 from polygym.errors import UsageError
 from polygym.policies.base import Policy
-from polygym.train.config import RunConfig
+from polygym.train.config import RunConfig, TrainingConfig
 from polygym.train.progress import TrainProgress
 from polygym.train.run_folder import RunFolder
 from polygym.train.setup import RouteSettings, build_environment
+
+DEFAULT_EXAMPLES = 50  # held-out tasks of an environment, where `[eval]` names no number
 
 
 class HeldOut:
@@ -47,23 +49,24 @@ class HeldOut:
     ) -> None:
         self.settings, self.policy, self.config, self.folder, self.progress = settings, policy, config, folder, progress
         self.environment = held_out_environment(environment, config)
+        self.examples_E = examples_by_environment(self.environment, config)
         self.shares = environment.shares()
         self.sampling = config.sampling.to_sampling()
 
     def has(self, step: int) -> bool:
         """Whether the evaluation after `step` steps is done already, or none is wanted."""
-        return self.config.eval.num_examples == 0 or self._file(step).exists()
+        return not any(self.examples_E.values()) or self._file(step).exists()
 
     async def evaluate(self, step: int) -> Results | None:
         """Evaluate the policy after `step` steps; None where nothing is to be evaluated."""
-        if self.config.eval.num_examples == 0:
+        if not any(self.examples_E.values()):
             return None
         leaves = self.environment.leaves()
         turns_E = {name: setting.max_turns for name, setting in self.settings.items() if setting.max_turns}
         results = await evaluate_async(
             self.environment,
             self.policy,
-            num_examples=self.config.eval.num_examples,
+            num_examples=self.examples_E,
             rollouts_per_example=self.config.eval.rollouts_per_example,
             sampling={
                 name: self.settings[name].sampling if name in self.settings else self.sampling for name in leaves
@@ -79,7 +82,7 @@ class HeldOut:
             output=self.folder.evals / f"step_{step}_rollouts",
         )
         # What is only evaluated has no share: it counts in no combined reward.
-        results = replace(results, shares={name: self.shares.get(name, 0.0) for name in leaves})
+        results = replace(results, shares={name: self.shares.get(name, 0.0) for name in results.environments})
         results.save(self._file(step))
         return results
 
@@ -102,12 +105,42 @@ def held_out_environment(environment: Environment, config: RunConfig) -> Environ
     """
     if config.eval.env:
         environment = _joined(environment, build_environment(config.eval.env))
-    if config.eval.num_examples:
-        try:
-            sample_tasks(environment, num_examples=config.eval.num_examples, seed=config.seed)
-        except UsageError as error:
-            raise UsageError(f"[eval] {error}") from error
+    check_examples(environment, config)
     return environment
+
+
+def examples_by_environment(environment: Environment, config: TrainingConfig) -> dict[str, int]:
+    """Held-out tasks of each leaf that `[eval]` asks: as many as it says, else 50 or what there is."""
+    given = config.eval.num_examples
+    return {
+        route: min(DEFAULT_EXAMPLES, len(leaf.tasks("held_out"))) if given is None else given
+        for route, leaf in environment.leaves().items()
+    }
+
+
+def check_examples(environment: Environment, config: TrainingConfig) -> None:
+    """Check that there is what `[eval]` asks.
+
+    Raises:
+        UsageError: when more tasks are wanted than an environment holds out.
+    """
+    try:
+        sample_tasks(environment, num_examples=examples_by_environment(environment, config), seed=config.seed)
+    except UsageError as error:
+        raise UsageError(f"[eval] {error}") from error
+
+
+def fewer_examples(environment: Environment, config: TrainingConfig) -> str:
+    """A line about the environments that hold out fewer tasks than are asked where `[eval]` names no number."""
+    fewer = {
+        route: count
+        for route, count in examples_by_environment(environment, config).items()
+        if count < DEFAULT_EXAMPLES
+    }
+    if config.eval.num_examples is not None or not fewer:
+        return ""
+    counts = ", ".join(f"{count} of {route}" for route, count in fewer.items())
+    return f"evaluation: all held-out tasks are asked where there are fewer than {DEFAULT_EXAMPLES}: {counts}"
 
 
 def _joined(trained: Environment, evaluated: Environment) -> Environment:

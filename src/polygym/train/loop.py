@@ -30,7 +30,7 @@ from polygym.train import checkpoint as checkpoints
 from polygym.train.batch import StepShares, make_batch
 from polygym.train.clock import StepClock
 from polygym.train.config import RunConfig
-from polygym.train.evaluation import HeldOut
+from polygym.train.evaluation import HeldOut, fewer_examples
 from polygym.train.metrics import step_metrics
 from polygym.train.progress import Tracker, TrainProgress
 from polygym.train.regression import Regressions
@@ -149,6 +149,8 @@ class Trainer:
                 f"{self.groups_per_step} groups a step are fewer than the {len(self.settings)} environments: they take "
                 "turns, and a step does not hold each of them; raise batch_size or give groups_per_environment"
             )
+        if line := fewer_examples(self.held_out.environment, self.config):
+            self._say(line)
         try:
             if not self.held_out.has(0):
                 self._record(0, await self._evaluate(0))
