@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from environments.worlds import Countdown, exact, rows, single
-from polygym.environments import EnvGroup, State, ToolEnv, load_environment
+from polygym.environments import EnvGroup, State, ToolEnv, cleanup, load_environment
 from polygym.environments.wire_rows import row_of
 from polygym.errors import UsageError
 from polygym.rewards.rubric import Rubric
@@ -230,3 +230,34 @@ def test_recipes_are_served_by_their_id() -> None:
     name, arguments = environment.tasks()[0].info["tool"], environment.tasks()[0].info["arguments"]
     answers = asking(environment, ("/seed_session", row), (f"/{name}", dict(arguments)))
     assert answers[1] == (200, row["answer"])
+
+
+def test_sessions_that_nobody_ends_are_cleaned_up_and_bounded() -> None:
+    class Tidy(Counting):
+        tidied = 0
+
+        @cleanup
+        def tidy(self, state: State) -> None:
+            Tidy.tidied += 1
+
+    environment = Tidy(rows(2), tools=[increase])
+    row = row_of(environment, environment.tasks()[0])
+
+    async def main(url: str) -> None:
+        async with aiohttp.ClientSession(url, cookie_jar=aiohttp.DummyCookieJar()) as client:
+            statuses = []
+            for _ in range(3):
+                async with client.post("/seed_session", json=row) as response:
+                    statuses.append(response.status)
+            assert statuses == [200, 200, 503]
+            assert response.headers["Retry-After"] == "5"
+            for _ in range(100):
+                if Tidy.tidied == 2:
+                    break
+                await asyncio.sleep(0.05)
+            async with client.post("/seed_session", json=row) as response:
+                assert response.status == 200
+
+    with served(EnvironmentServer(environment, ttl_seconds=0.4, max_sessions=2).app()) as url:
+        asyncio.run(main(url))
+    assert Tidy.tidied == 3  # a server that ends closes what is open

@@ -68,8 +68,13 @@ class EnvironmentServer(ResourcesServer):
 
     async def open(self, row: dict[str, Any]) -> tuple[Session, Mapping[str, Any]]:
         """Set up an episode of the row's task."""
-        episode, told = await self._set_up(row)
-        return self._sessions.open(episode), told
+        session = self._sessions.open(None)  # where there is no place, nothing is set up
+        try:
+            session.data, told = await self._set_up(row)
+        except BaseException:
+            self._sessions.close(session.id)
+            raise
+        return session, told
 
     async def run_tool(self, name: str, arguments: Any, session: Session) -> ToolReply:
         """The text that the policy would read in process; status 422 where nothing was run."""
@@ -120,8 +125,8 @@ class EnvironmentServer(ResourcesServer):
         return verdict
 
     async def _close(self, session: Session) -> Cause | None:
-        episode: EnvironmentSession = session.data
-        return await episode.clean_up(CLEANUP_SECONDS)
+        episode: EnvironmentSession | None = session.data  # None while it is being set up
+        return await episode.clean_up(CLEANUP_SECONDS) if episode is not None else None
 
     async def _set_up(self, row: dict[str, Any]) -> tuple[EnvironmentSession, dict[str, Any]]:
         """An episode, and what the agent is told of it."""
