@@ -16,9 +16,10 @@ import pytest
 
 from polygym.errors import UsageError
 from polygym.serve.config import StackConfig, load_config
+from polygym.serve.server import StartError
 from polygym.serve.sockets import request
 from polygym.serve.stacks import find_stack, running_stacks, start_stack, state_folder
-from polygym.serve.supervisor import StartError, Supervisor
+from polygym.serve.supervisor import Supervisor
 from serve.stack_worlds import alive
 
 MODEL = {"model_type": "oracle_model"}
@@ -148,7 +149,7 @@ def test_a_server_that_does_not_come_up_ends_the_start_with_its_own_words(folder
 
 
 def test_a_server_that_hangs_is_shown_and_does_not_hold_up_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("polygym.serve.supervisor.CHECK_SECONDS", 0.3)
+    monkeypatch.setattr("polygym.serve.server.CHECK_SECONDS", 0.3)
 
     async def check() -> None:
         async with start_stack(configure(folder, echo())) as stack:

@@ -99,7 +99,7 @@ def start(
     _hide_arguments(model_api_key, token)
     given = _Given(configs, resources_servers, model_type, model_url, model, model_api_key, host, token, head_port)
     if join:
-        _join(given, detach or single_process or log_dir is not None)
+        _join(given, detach or single_process or bool(log_dir or host or token))
     else:
         (keep_up_detached if detach else keep_up)(given.load(), log_dir, single_process)
 
@@ -112,7 +112,12 @@ def status(head_port: HeadPort = None, as_json: Json = False) -> None:
     from polygym.view.servers import servers_table
 
     stacks = [stack for stack in running_stacks() if head_port in (None, stack.port)]
-    told = [(stack, asyncio.run(stack.instances())) for stack in stacks]
+    told = []
+    for stack in stacks:
+        try:
+            told.append((stack, asyncio.run(stack.instances())))
+        except PolygymError as error:
+            typer.echo(f"process {stack.pid}: {error}; polygym env stop --head-port {stack.port} ends it", err=True)
     if as_json:
         print_json([{**_public(stack), "servers": instances} for stack, instances in told])
     for stack, instances in told if not as_json else []:
@@ -241,11 +246,12 @@ class _Given:
             "token": token,
         }
 
-    def load(self, running: Mapping[str, str] | None = None) -> StackConfig:
-        """The checked configuration."""
+    def load(self, running: Mapping[str, str] | None = None, token: str | None = None) -> StackConfig:
+        """The checked configuration; of a stack that runs already, with its servers and its token."""
         from polygym.serve.config import PolicyValues, load_config
 
-        return load_config(**self._options, policy=PolicyValues(*self._policy), running=running)
+        options = {**self._options, "token": token or self._options["token"]}
+        return load_config(**options, policy=PolicyValues(*self._policy), running=running)
 
 
 def _public(stack: Stack) -> dict[str, Any]:
@@ -277,9 +283,12 @@ def _join(given: _Given, other_options: bool) -> None:
     from polygym.view.servers import servers_table
 
     if other_options:
-        raise UsageError("--join adds to a stack that runs: --detach, --single-process and --log-dir are that stack's")
+        raise UsageError(
+            "--join adds to a stack that runs: --detach, --single-process, --log-dir, --host and --token are "
+            "that stack's"
+        )
     stack = _running(given)
     running = {instance["name"]: instance["server_type"] for instance in asyncio.run(stack.instances())}
-    added = asyncio.run(stack.join(given.load(running)))
+    added = asyncio.run(stack.join(given.load(running, stack.token)))
     typer.echo(servers_table(added))
     typer.echo(f"joined the stack at {stack.url}")

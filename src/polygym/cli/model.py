@@ -69,11 +69,10 @@ def serve(
 ) -> None:
     """Serve a model over the OpenAI wire: chat completions, responses, streaming, tools, token ids on request."""
     from polygym.policies.base import Sampling
-    from polygym.serve.config import is_loopback
     from polygym.serve.model import ModelServer
     from polygym.serve.model_kinds import serve_policy
     from polygym.serve.run import run_app
-    from polygym.serve.sockets import bind, url_of
+    from polygym.serve.sockets import bind, is_loopback, url_of
 
     if not token and not is_loopback(host):
         raise UsageError(

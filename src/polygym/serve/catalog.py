@@ -7,7 +7,7 @@ the names of their environments alone: `X` is served by the resources server `X`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from polygym.environments.names import AGENT, agent_name, environment_of_agent, served_name
@@ -79,6 +79,19 @@ def agent_block(resources_server: str, model_server: str) -> dict[str, Any]:
             }
         }
     }
+
+
+def read_block(value: Any) -> tuple[str, str, Mapping[str, Any]] | None:
+    """Type, implementation and settings of a server's block; None when it is none."""
+    if not isinstance(value, Mapping) or len(value) != 1:
+        return None
+    ((server_type, implementations),) = value.items()
+    if server_type not in SERVER_TYPES or not isinstance(implementations, Mapping) or len(implementations) != 1:
+        return None
+    ((implementation, settings),) = implementations.items()
+    if settings is not None and not isinstance(settings, Mapping):
+        return None
+    return server_type, str(implementation), settings or {}
 
 
 def environments_of(agents: Iterable[str]) -> list[str]:

@@ -6,9 +6,7 @@ a whole before anything starts, and every problem is told at once.
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,24 +17,29 @@ from polygym.errors import UsageError, nearest
 from polygym.serve.catalog import (
     AGENTS,
     MODELS,
-    OWN_ENTRYPOINT,
     POLICY_MODEL,
     POLICY_VALUES,
     RESOURCES,
-    SERVER_TYPES,
     agent_block,
     model_block,
+    read_block,
     resources_block,
 )
 from polygym.serve.layers import Layer, merge, read_yaml, resolve
-from polygym.serve.settings import IMPLEMENTATIONS, AgentSettings, Settings, settings_class
+from polygym.serve.settings import IMPLEMENTATIONS, Settings, settings_class
+from polygym.serve.stack_checks import (
+    check_environments,
+    check_hosts,
+    check_names,
+    check_references,
+    check_top_level,
+)
 from polygym.train.config_file import Section, validate
 
 ENV_YAML = "env.yaml"
 LOOPBACK = "127.0.0.1"
 HEAD_PORT = 11000
 OPENAI_URL = "https://api.openai.com/v1"
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 
 
 class HeadSettings(Section):
@@ -123,6 +126,9 @@ def load_config(
     layers = [*files, *blocks, policy.layer()]
     merged, problems = merge([_from_environment(environ, layers), *layers])
     _add_agents(merged, problems, running or {})
+    for name in policy.layer().content:
+        if f"${{{name}}}" not in str(merged):
+            problems.append(f"{POLICY_VALUES[name].partition(',')[0]} is given, but no server takes it")
     document, unresolved, incomplete = resolve(merged)
     return _read(document, running or {}, host, head_port, token, problems + unresolved, incomplete)
 
@@ -147,32 +153,20 @@ def _read(
     problems: list[str],
     incomplete: set[str],
 ) -> StackConfig:
-    _check_top_level(document, problems)
+    check_top_level(document, problems)
     servers = _read_servers({name: value for name, value in document.items() if name not in incomplete}, problems)
-    _check_environments(servers, problems)
+    check_environments(servers, problems)
     head = _read_head(document, head_port, problems)
     stack_host = host or document.get("default_host") or LOOPBACK
     config = StackConfig(servers, dict(document), stack_host, head, token or document.get("token") or None)
-    _check_references(config, running, problems)
-    _check_names(config, running, problems)
-    _check_hosts(config, problems)
+    check_references(config, running, problems)
+    check_names(config, running, problems)
+    check_hosts(config, problems)
     if not problems and not servers:
         problems.append("no servers are given; name environments with --resources-server, or YAML files with --config")
     if problems:
         raise UsageError("\n".join(problems))
     return config
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens on `host`.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "gym.example")]
-    [True, True, True, False, False]
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _from_environment(environ: Mapping[str, str], others: Iterable[Layer]) -> Layer:
@@ -191,22 +185,9 @@ def _from_environment(environ: Mapping[str, str], others: Iterable[Layer]) -> La
     return Layer("the environment variables", {key: None, **values})  # an endpoint may want no key
 
 
-def _block(value: Any) -> tuple[str, str, Mapping[str, Any]] | None:
-    """Type, implementation and settings of a server's block; None when it is none."""
-    if not isinstance(value, Mapping) or len(value) != 1:
-        return None
-    ((server_type, implementations),) = value.items()
-    if server_type not in SERVER_TYPES or not isinstance(implementations, Mapping) or len(implementations) != 1:
-        return None
-    ((implementation, settings),) = implementations.items()
-    if settings is not None and not isinstance(settings, Mapping):
-        return None
-    return server_type, str(implementation), settings or {}
-
-
 def _add_agents(merged: dict[str, Any], problems: list[str], running: Mapping[str, str]) -> None:
     """Give every resources server that no agent plays an agent of its own."""
-    blocks = {name: block for name, value in merged.items() if (block := _block(value))}
+    blocks = {name: block for name, value in merged.items() if (block := read_block(value))}
     played = set()
     for server_type, _, settings in blocks.values():
         reference = settings.get("resources_server") if server_type == AGENTS else None
@@ -228,23 +209,10 @@ def _add_agents(merged: dict[str, Any], problems: list[str], running: Mapping[st
             merged[agent] = agent_block(name, model)
 
 
-def _check_top_level(document: Mapping[str, Any], problems: list[str]) -> None:
-    """Refuse mappings that are meant as blocks and are none."""
-    for name, value in document.items():
-        if not isinstance(value, Mapping) or name == "head_server" or _block(value):
-            continue
-        unknown = [str(key) for key in value if key not in SERVER_TYPES]
-        if unknown:
-            hint = f"unknown key {unknown[0]!r}; {nearest(unknown[0], SERVER_TYPES)}"
-        else:
-            hint = "it must hold one server type, which holds one implementation, which holds its settings"
-        problems.append(f"{name!r} is no block of a server: {hint}")
-
-
 def _read_servers(document: Mapping[str, Any], problems: list[str]) -> dict[str, ServerConfig]:
     servers = {}
     for name, value in document.items():
-        block = _block(value)
+        block = read_block(value)
         if block is None:
             continue
         server_type, implementation, settings = block
@@ -262,20 +230,6 @@ def _read_servers(document: Mapping[str, Any], problems: list[str]) -> dict[str,
     return servers
 
 
-def _check_environments(servers: Mapping[str, ServerConfig], problems: list[str]) -> None:
-    """The environments that are named by id must be there; nothing is imported for it."""
-    from polygym.environments.registry import list_environments
-
-    known = {entry.id for entry in list_environments()}
-    for server in servers.values():
-        named = server.settings.entrypoint in (None, OWN_ENTRYPOINT)
-        if server.type == RESOURCES and named and server.implementation not in known:
-            problems.append(
-                f"{server.name}: there is no environment {server.implementation!r}; "
-                f"{nearest(server.implementation, known)}; or give package.module:name, or a path"
-            )
-
-
 def _read_head(document: Mapping[str, Any], port: int | None, problems: list[str]) -> HeadSettings:
     table = dict(document.get("head_server") or {})
     if port is not None:
@@ -285,52 +239,3 @@ def _read_head(document: Mapping[str, Any], port: int | None, problems: list[str
     except UsageError as error:
         problems += str(error).splitlines()
         return HeadSettings()
-
-
-def _check_references(config: StackConfig, running: Mapping[str, str], problems: list[str]) -> None:
-    """Every server that another refers to must be there."""
-    everything = {**{name: block[0] for name, value in config.document.items() if (block := _block(value))}, **running}
-    missing: dict[str, list[str]] = {}
-    for name, server in config.of_type(AGENTS).items():
-        assert isinstance(server.settings, AgentSettings)
-        for reference in (server.settings.resources_server, server.settings.model_server):
-            if everything.get(reference.name) == reference.type:
-                continue
-            if reference.name == POLICY_MODEL and MODELS not in everything.values():
-                missing.setdefault(POLICY_MODEL, []).append(name)
-                continue
-            known = [other for other, kind in everything.items() if kind == reference.type]
-            problems.append(
-                f"{name}: there is no server {reference.name!r} in {reference.type}; {nearest(reference.name, known)}"
-            )
-    for agents in missing.values():
-        problems.append(
-            f"there is no model server, which {', '.join(agents)} need{'s' * (len(agents) == 1)}; give --model-type "
-            "(oracle_model needs nothing), or a --config that defines policy_model"
-        )
-
-
-def _check_names(config: StackConfig, running: Mapping[str, str], problems: list[str]) -> None:
-    """Names are file names of logs and must differ as such."""
-    seen: dict[str, str] = {}
-    for name in config.servers:
-        if not _NAME.fullmatch(name) or len(name) > 128:
-            problems.append(f"server name {name!r} must be made of letters, digits, '_', '-' and '.'")
-        elif name in running:
-            problems.append(f"{name!r} runs already; names must be unique: rename the new one, or leave it out")
-        elif (other := seen.setdefault(name.lower(), name)) != name:
-            problems.append(f"server names {other!r} and {name!r} differ only in case; rename one")
-
-
-def _check_hosts(config: StackConfig, problems: list[str]) -> None:
-    """Whoever reaches a server can use it, so beyond this machine that takes a token."""
-    if config.token:
-        return
-    hosts = {"the stack": config.host, "head_server": config.head.host}
-    hosts |= {name: server.settings.host for name, server in config.servers.items()}
-    open_to_all = [f"{name} ({host})" for name, host in hosts.items() if host and not is_loopback(host)]
-    if open_to_all:
-        problems.append(
-            f"{', '.join(open_to_all)} would listen beyond this machine, which needs a token: give --token or set "
-            "POLYGYM_TOKEN, or listen on 127.0.0.1"
-        )

@@ -11,16 +11,20 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import IO, Any
 
 from polygym.errors import PolygymError, UsageError
 
+LOG = "supervisor.log"
 Tell = Callable[[dict[str, Any]], None]
 
 
 def detached(work: Callable[[Tell], Awaitable[None]]) -> dict[str, Any]:
     """Do `work` in the background; what it tells (once) is returned here.
+
+    What it writes afterwards goes to `supervisor.log` in the folder that it tells of as `logs`.
 
     Call it while this process has one thread.
 
@@ -57,20 +61,36 @@ def detached(work: Callable[[Tell], Awaitable[None]]) -> dict[str, Any]:
 
 def _child(work: Callable[[Tell], Awaitable[None]], writing: int) -> int:
     os.setsid()
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nowhere, stream)
+    with open(os.devnull, "r+b") as nowhere:  # whoever reads what the command writes is not kept waiting
+        _redirect(nowhere, 0, 1, 2)
+
+    told = False
 
     def tell(what: dict[str, Any]) -> None:
+        nonlocal told
+        told = True
         with open(writing, "wb") as pipe:
             pipe.write(json.dumps(what).encode())
+        if "logs" in what:
+            with open(os.path.join(what["logs"], LOG), "ab") as log:
+                _redirect(log, 1, 2)
 
     async def run() -> None:
         await work(tell)
 
     try:
         asyncio.run(run())
-    except (PolygymError, OSError) as error:
-        tell({"error": str(error), "usage": isinstance(error, UsageError)})
+    except Exception as error:  # what the command would have raised, it raises; the rest is a bug of ours
+        known = isinstance(error, (PolygymError, OSError))
+        words = str(error) if known else traceback.format_exc()
+        if told:
+            print(f"error: {words}", file=sys.stderr, flush=True)
+        else:
+            tell({"error": words, "usage": isinstance(error, UsageError)})
         return 1
     return 0
+
+
+def _redirect(target: IO[bytes], *streams: int) -> None:
+    for stream in streams:
+        os.dup2(target.fileno(), stream)

@@ -72,9 +72,14 @@ def _send(how: Callable[[int, int], None], pid: int, number: int) -> None:
 
 
 class ForkServer:
-    """The supervisor's side: starts the fork server when the first child is asked for, and again should it die."""
+    """The supervisor's side: starts the fork server when the first child is asked for, and again should it die.
 
-    def __init__(self) -> None:
+    Args:
+        log: where the fork server writes, should it have to.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
         self._lock = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -89,17 +94,19 @@ class ForkServer:
         if self._socket is not None:
             self._socket.close()
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, open(self._log, "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _COMMAND, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,  # a terminal's Ctrl-C is for the supervisor, who then stops the servers
             )
         ours.setblocking(False)
         self._socket = ours
         self._forked = asyncio.Queue()
-        self._reader = asyncio.create_task(self._read(ours, self._forked))
+        self._reader = asyncio.create_task(self._read(ours, self._forked, self._process))
 
     async def fork(self, work: dict[str, Any], listening: socket.socket, log: Path) -> Child:
         """A child that does `work` on a listening socket and writes to `log`.
@@ -120,20 +127,21 @@ class ForkServer:
                 await asyncio.to_thread(_write_all, writing, json.dumps(work).encode())  # the pipe may hold less
             child = await self._forked.get()
             if child is None:
-                raise ConnectionResetError("the fork server has died")
+                raise ConnectionResetError(f"the fork server has died; its log: {self._log}")
             return child
 
     async def close(self) -> None:
         """Let the fork server go; children that are left end with it."""
-        if self._socket is None or self._process is None or self._reader is None:
+        if self._socket is None or self._reader is None:
             return
         self._socket.shutdown(socket.SHUT_RDWR)
         await self._reader
         self._socket.close()
         self._socket = None
-        await asyncio.to_thread(self._process.wait)
 
-    async def _read(self, source: socket.socket, forked: asyncio.Queue[Child | None]) -> None:
+    async def _read(
+        self, source: socket.socket, forked: asyncio.Queue[Child | None], process: subprocess.Popen[bytes]
+    ) -> None:
         """Take reports until the fork server is gone; its children are gone with it."""
         loop = asyncio.get_running_loop()
         buffer = b""
@@ -153,6 +161,7 @@ class ForkServer:
                     forked.put_nowait(child)
                 elif pid in self._children:
                     self._end(self._children.pop(pid), os.waitstatus_to_exitcode(status))
+        await asyncio.to_thread(process.wait)
         forked.put_nowait(None)
         for child in self._children.values():
             self._end(child, -signal.SIGKILL)

@@ -17,7 +17,6 @@ from starlette.responses import Response
 
 from polygym.errors import PolygymError, UsageError
 from polygym.serve.app import HttpError, create_app, json_response, read_object, server_config
-from polygym.serve.config import read_document
 from polygym.serve.in_process import QuietServer
 from polygym.serve.sockets import url_of
 from polygym.serve.stacks import CONTROL_HEADER
@@ -66,12 +65,10 @@ class Head:
         self._check(request)
         document = (await read_object(request)).get("document")
         supervisor = self._supervisor
-        running = {name: server.config.type for name, server in supervisor.servers.items()}
         if not isinstance(document, dict):
             raise HttpError(422, "invalid_body", "document must hold the blocks of the servers to add")
         try:
-            config = read_document(document, running, host=supervisor.config.host, token=supervisor.config.token)
-            return json_response(await supervisor.add(config))
+            return json_response(await supervisor.add(document))
         except UsageError as error:
             raise HttpError(422, "invalid_config", supervisor.redacted(str(error))) from error
         except PolygymError as error:

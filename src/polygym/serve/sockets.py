@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -49,6 +50,18 @@ def bind(host: str, port: int, user: str) -> socket.socket:
         raise UsageError(f"{user}: cannot listen on {host}, port {port}: {error.strerror}") from error
     listening.setblocking(False)
     return listening
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens on `host`.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "gym.example")]
+    [True, True, True, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def url_of(listening: socket.socket) -> str:
