@@ -115,6 +115,36 @@ def test_ctrl_c_while_starting_ends_everything(shell: Shell):
 
 
 @linux
+def test_a_second_ctrl_c_waits_for_nothing(shell: Shell):
+    config = shell.folder / "echo.yaml"
+    config.write_text("echo:\n  resources_servers:\n    echo: {entrypoint: 'stack_worlds:Echo'}\n", encoding="utf-8")
+    process = shell.start(*ORACLE, "--config", str(config))
+    (url,) = (one["url"] for one in shell.stack()["servers"] if one["name"] == "echo")
+    hang = urllib.request.Request(url + "/hang", b"{}", {"Content-Type": "application/json"})
+    with pytest.raises(TimeoutError):
+        urllib.request.urlopen(hang, timeout=0.3)
+    began = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=5) == 130
+    assert time.monotonic() - began < 2
+    gone(shell, 0.5)
+    assert process.stderr is not None
+    process.stderr.close()
+
+
+@linux
+@pytest.mark.slow
+def test_stop_ends_a_supervisor_that_hangs(shell: Shell):
+    shell.run("start", "--detach", "--head-port", "0", *ORACLE, "--resources-server", "example_multi_step")
+    os.kill(shell.stack()["pid"], signal.SIGSTOP)
+    assert "does not answer" in shell.run("status", code=1).stderr
+    assert "stopped the stack" in shell.run("stop").stdout
+    gone(shell, 1.0)
+
+
+@linux
 def test_killing_the_supervisor_leaves_no_process(shell: Shell):
     process = shell.start(*ORACLE, *TWO)
     process.kill()
@@ -184,9 +214,10 @@ def test_a_stack_that_cannot_come_up_in_the_background_says_why(shell: Shell):
 def test_secrets_are_in_no_log_argument_environment_or_answer(shell: Shell):
     secrets = ("sk-argument-1", "sk-yaml-2", "t0ken-3")
     (shell.folder / "env.yaml").write_text("other_api_key: sk-yaml-2\npolicy_model_name: m\n", encoding="utf-8")
+    shell.environ["POLYGYM_TOKEN"] = secrets[2]
     process = shell.start(
         "--model-type", "openai_model", "--model-url", "http://127.0.0.1:9/v1", "--model-api-key", secrets[0],
-        "--token", secrets[2], "--resources-server", "example_multi_step",
+        "--resources-server", "example_multi_step",
     )  # fmt: skip
     stack = shell.stack()
     asked = urllib.request.Request(stack["url"] + "/server_instances", headers={"Authorization": "Bearer t0ken-3"})
@@ -202,8 +233,11 @@ def test_secrets_are_in_no_log_argument_environment_or_answer(shell: Shell):
     with pytest.raises(urllib.error.HTTPError) as failed:  # nobody listens at that endpoint
         urllib.request.urlopen(urllib.request.Request(model["url"] + "/v1/responses", body, headers))
     seen += [document, failed.value.read().decode(), json.dumps(stack)]
-    for pid, arguments in shell.left().items():
-        seen += [arguments, Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace")]
+    left = shell.left()
+    assert len(left) == 5
+    for pid, arguments in left.items():
+        environ = "" if pid == process.pid else Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace")
+        seen += [arguments, environ]
     process.terminate()
     process.wait(timeout=5)
     assert process.stderr is not None

@@ -30,12 +30,15 @@ def keep_up(config: StackConfig, logs: Path | None, single_process: bool) -> Non
     """
     began = time.monotonic()
     with ServersDisplay() as display:
-        supervisor = start_stack(config, logs=logs, single_process=single_process, on_change=display.update)
+
+        def show(instances: list[dict[str, Any]]) -> None:
+            display.update([supervisor.head(), *instances])
+
+        supervisor = start_stack(config, logs=logs, single_process=single_process, on_change=show)
 
         def ready() -> None:
             display.message(
-                f"all ready in {time.monotonic() - began:.1f} s; head {supervisor.url}, logs in {supervisor.logs}; "
-                "Ctrl-C stops everything"
+                f"all ready in {time.monotonic() - began:.1f} s; logs in {supervisor.logs}; Ctrl-C stops everything"
             )
 
         interrupted = asyncio.run(_until_stopped(supervisor, ready))

@@ -39,6 +39,8 @@ PRELOAD = (
     "uvicorn.loops.auto",
     "uvicorn.protocols.http.auto",
 )
+SECRET_VARIABLES = ("POLICY_API_KEY", "POLYGYM_TOKEN")
+"""What servers are told by pipe; their environment, which others of the same user can read, is without it."""
 _REPORT = struct.Struct("<ii")  # pid of a child, and its exit status as of waitpid, or what follows
 _FORKED = -1
 _COMMAND = "from polygym.serve.fork_server import main; main()"
@@ -101,6 +103,7 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={name: value for name, value in os.environ.items() if name not in SECRET_VARIABLES},
                 start_new_session=True,  # a terminal's Ctrl-C is for the supervisor, who then stops the servers
             )
         ours.setblocking(False)

@@ -30,7 +30,7 @@ CONTROL_HEADER = "x-polygym-control"
 STOP_SECONDS = 6.0
 KEPT_SECONDS = 7 * 24 * 3600.0
 """How long the logs of a stack that has ended are kept."""
-_ASK_SECONDS = 5.0
+_ASK_SECONDS = 2.0
 _JOIN_SECONDS = 600.0
 
 

@@ -21,7 +21,7 @@ from polygym.serve.config import ServerConfig, StackConfig, read_document
 from polygym.serve.fork_server import ForkServer
 from polygym.serve.masking import masked, redacted, secrets_of
 from polygym.serve.process import ServerSpec
-from polygym.serve.server import Host, Server
+from polygym.serve.server import READY, Host, Server
 from polygym.serve.settings import ResourcesSettings
 from polygym.serve.sockets import PortInUseError, bind
 from polygym.serve.stacks import Registration, Stack, stack_folder
@@ -138,6 +138,10 @@ class Supervisor:
     def instances(self) -> list[dict[str, Any]]:
         """What runs where, in the order of the configuration."""
         return [server.to_dict() for server in self.servers.values()]
+
+    def head(self) -> dict[str, Any]:
+        """The head as a row beside the instances."""
+        return {"name": "head", "server_type": "head_server", "impl": "head", "url": self.url, "status": READY}
 
     def document(self) -> dict[str, Any]:
         """The configuration with the addresses filled in and the secrets hidden, as the head shows it."""
