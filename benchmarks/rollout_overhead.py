@@ -97,10 +97,11 @@ async def _measure(environment: Environment, policy: Policy, tasks: int, rollout
     cpu_seconds, wall_seconds = [], []
     await evaluate_async(environment, policy, num_examples=1, rollouts_per_example=1)
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(repeats):
+        for number in range(repeats):
+            output = Path(folder) / f"out{number}"
             wall, cpu = time.perf_counter(), time.process_time()
             results = await evaluate_async(
-                environment, policy, num_examples=tasks, rollouts_per_example=rollouts, output=Path(folder) / "out"
+                environment, policy, num_examples=tasks, rollouts_per_example=rollouts, output=output
             )
             cpu_seconds.append(time.process_time() - cpu)
             wall_seconds.append(time.perf_counter() - wall)

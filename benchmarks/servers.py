@@ -143,12 +143,13 @@ async def _measure_cpu(name: str, stack: Stack, folder: Path, rows: int, repeats
 
 
 async def _served(rows: list[Row], stack: Stack, folder: Path) -> Results:
-    return await evaluate_rows(rows, stack.head_url, output=folder / "served")
+    return await evaluate_rows(rows, stack.head_url, output=folder / "served", overwrite=True)
 
 
 async def _in_process(environment: Environment, folder: Path) -> Results:
     policy = OraclePolicy(environment)
-    return await evaluate_async(environment, policy, rollouts_per_example=1, output=folder / "in_process")
+    output = folder / "in_process"
+    return await evaluate_async(environment, policy, rollouts_per_example=1, output=output, overwrite=True)
 
 
 def _check(name: str, rollouts: list[Rollout], count: int) -> None:
@@ -163,10 +164,11 @@ def measure_commands(stack: Stack, folder: Path, repeats: int) -> dict[str, Any]
     added = [part for name in ENVIRONMENTS for part in ("--add", name)]
     polygym(folder, "data", "blend", *added, "--output", "input.jsonl")
     port = stack.head_url.rpartition(":")[2]
+    arguments = ("--no-serve", "--head-port", port, "-i", "input.jsonl", "-o", "outputs.jsonl", "--overwrite")
     seconds = []
     for _ in range(repeats):
         started = time.perf_counter()
-        polygym(folder, "eval", "run", "--no-serve", "--head-port", port, "-i", "input.jsonl", "-o", "outputs.jsonl")
+        polygym(folder, "eval", "run", *arguments)
         seconds.append(time.perf_counter() - started)
     rows = [json.loads(line) for line in (folder / "outputs.jsonl").read_text().splitlines()]
     if [row["reward"] for row in rows] != [1.0] * 10:

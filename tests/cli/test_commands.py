@@ -118,6 +118,21 @@ def test_an_environment_without_any_score_is_named_with_its_cause_and_is_exit_co
     assert done.stderr.splitlines()[-1] == "error: no rollout of judged was scored; the cause stands with the results"
 
 
+def test_an_earlier_evaluation_is_replaced_only_with_overwrite(folder):
+    command = ("eval", "run", "echo_env:load", "--model", "oracle", "-r", "1", "-o", "kept")
+    assert polygym(folder, *command, "-n", "2").returncode == 0
+    before = (folder / "kept_metrics.json").read_bytes()
+    again = polygym(folder, *command, "-n", "3")
+    assert again.returncode == 2
+    told = (
+        "error: output 'kept' holds an evaluation already (kept.jsonl, kept_failures.jsonl, kept_metrics.json); give "
+    )
+    assert again.stderr.startswith(told + "another one (-o), or replace it (--overwrite, overwrite=True)")
+    assert (folder / "kept_metrics.json").read_bytes() == before
+    assert polygym(folder, *command, "-n", "3", "--overwrite").returncode == 0
+    assert len((folder / "kept.jsonl").read_text("utf-8").splitlines()) == 3
+
+
 def test_an_interrupted_evaluation_keeps_what_it_had_and_exits_with_130(folder):
     command = [*POLYGYM, "eval", "run", "echo_env:load", "--set", "name=slow", "-m", "oracle", "-r", "1", "-o", "out"]
     process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)

@@ -144,6 +144,9 @@ def test_what_the_rows_need_is_started_and_stopped(place: Workplace) -> None:
     assert found["example_session_state"]["mean_reward"] == 1.0
     in_process = place.ok("eval", "run", "word_game", "--model", "oracle", "-n", "5", "-r", "1", "--json")
     assert set(json.loads(in_process)["environments"]["word_game"]) == set(found["word_game"])
+    again = place.run("eval", "run", "--input", "rows.jsonl", "--model", "oracle", "-o", "out")
+    assert (again.returncode, "servers up" in again.stderr) == (2, False)
+    assert "output 'out' holds an evaluation already (out.jsonl, " in again.stderr
     assert processes_of(place) == []
 
 

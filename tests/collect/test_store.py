@@ -50,8 +50,52 @@ def test_an_evaluation_writes_each_rollout_as_it_ends_and_failures_apart(tmp_pat
 
 def test_an_output_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UsageError, match="cannot write output"):
-        EvaluationFiles(tmp_path / "file" / "out")
+    with pytest.raises(UsageError, match="cannot write output"), EvaluationFiles(tmp_path / "file" / "out"):
+        pass
+
+
+@pytest.mark.parametrize("there", ["out.jsonl", "out_failures.jsonl", "out_metrics.json"])
+def test_an_evaluation_that_is_there_is_replaced_only_when_that_is_asked(tmp_path: Path, there: str) -> None:
+    (tmp_path / there).write_text("{}\n")
+    with pytest.raises(UsageError, match=rf"holds an evaluation already \(.*{there}\); give another one .*--overwrite"):
+        EvaluationFiles(tmp_path / "out")
+    assert (tmp_path / there).read_text() == "{}\n"
+    with EvaluationFiles(tmp_path / "out", overwrite=True) as files:
+        files.write(rollout("a", 0, 1.0))
+        assert len(scan_lines(files.rollouts)) == 1
+        assert files.failures.read_text() == ""
+        assert not files.metrics.exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_two_evaluations_write_no_files_of_one_name(tmp_path: Path, overwrite: bool) -> None:
+    late = EvaluationFiles(tmp_path / "out", overwrite=overwrite)
+    with EvaluationFiles(tmp_path / "out") as files:
+        files.write(rollout("a", 0, 1.0))
+        with (
+            pytest.raises(
+                UsageError, match=r"is being written by another evaluation; give another one \(-o\), or wait"
+            ),
+            late,
+        ):
+            pass
+        assert len(scan_lines(files.rollouts)) == 1
+
+
+def test_an_evaluation_that_another_one_overtook_leaves_it_alone(tmp_path: Path) -> None:
+    late = EvaluationFiles(tmp_path / "out")
+    with EvaluationFiles(tmp_path / "out") as files:
+        files.write(rollout("a", 0, 1.0))
+    with pytest.raises(UsageError, match="holds an evaluation already"), late:
+        pass
+    assert len(scan_lines(files.rollouts)) == 1
+
+
+def test_an_evaluation_that_failed_before_its_first_rollout_leaves_its_name_free(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nothing yet"), EvaluationFiles(tmp_path / "out") as files:
+        files.write_metrics({"n": 0})
+        raise ValueError("nothing yet")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("output", [".", "/", "..", "folder/..", ""])

@@ -55,6 +55,7 @@ def run(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write OUT.jsonl, OUT_failures.jsonl and OUT_metrics.json.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier evaluation of that name.")] = False,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy; 1 samples the policy itself.")] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", help="Keep the likeliest tokens of this mass.")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Tokens of one turn at most.")] = None,
@@ -120,6 +121,7 @@ def run(
                 progress=display,
                 tell=display.message,
                 output=output,
+                overwrite=overwrite,
             )
     else:
         refuse({**servers.options(), "--agent": agent}, "without --input")
@@ -138,6 +140,7 @@ def run(
                 timeout=timeout if timeout is not None else subject.timeout_E,
                 progress=display,
                 output=output,
+                overwrite=overwrite,
             )
     if as_json:
         print_json(results.to_dict())

@@ -102,6 +102,7 @@ def evaluate_input(
     progress: Progress,
     tell: Callable[[str], None],
     output: Path | None,
+    overwrite: bool,
 ) -> Results:
     """Play the rows of a file. `tell` takes a line for a person; the other arguments are those of `evaluate_rows`."""
     import asyncio
@@ -109,11 +110,14 @@ def evaluate_input(
     from polygym.collect.evaluate import DEFAULT_TIMEOUT_SECONDS
     from polygym.collect.line import DEFAULT_CONCURRENCY
     from polygym.collect.served import check_rows, evaluate_rows
+    from polygym.collect.store import EvaluationFiles
     from polygym.rows import read_wire_rows
 
     servers.check()
     rows, lines = read_wire_rows(path)
     check_rows(rows, lines)
+    if output is not None:
+        EvaluationFiles(output, overwrite=overwrite)  # refused before servers are started
 
     async def work() -> Results:
         stack = _running(servers.head_port) if servers.no_serve else _started(servers, rows, lines, agent, tell)
@@ -131,6 +135,7 @@ def evaluate_input(
                 timeout=DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
                 progress=progress,
                 output=output,
+                overwrite=overwrite,
                 source=str(path),
             )
 

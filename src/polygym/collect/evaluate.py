@@ -23,6 +23,7 @@ from polygym.collect.progress import Progress
 from polygym.collect.record import Keep, recorded
 from polygym.collect.results import Results
 from polygym.collect.sample import sample_tasks
+from polygym.collect.store import EvaluationFiles
 from polygym.environments.base import Environment, check_max_turns
 from polygym.errors import UsageError, nearest
 from polygym.policies.base import Policy, Sampling
@@ -48,6 +49,7 @@ def evaluate(
     timeout: float | Mapping[str, float] | None = None,
     progress: Progress | None = None,
     output: str | Path | None = None,
+    overwrite: bool = False,
 ) -> Results:
     """Play held-out tasks and sum up the rewards, environment by environment.
 
@@ -66,6 +68,7 @@ def evaluate(
         timeout: seconds of a rollout (default 1800), then it is unscored; a mapping gives it by environment.
         progress: who is told how it goes.
         output: OUT; writes OUT.jsonl, OUT_failures.jsonl and OUT_metrics.json.
+        overwrite: whether an earlier evaluation of that name is replaced.
 
     Works inside a running event loop too (a notebook), on a thread of its own. Ctrl-C keeps what was collected.
 
@@ -87,6 +90,7 @@ def evaluate(
             timeout=timeout,
             progress=progress,
             output=output,
+            overwrite=overwrite,
         )
 
     try:
@@ -110,6 +114,7 @@ async def evaluate_async(
     timeout: float | Mapping[str, float] | None = None,
     progress: Progress | None = None,
     output: str | Path | None = None,
+    overwrite: bool = False,
 ) -> Results:
     """`evaluate` for callers that have an event loop; the arguments are the same."""
     if not isinstance(env, Environment):
@@ -144,6 +149,7 @@ async def evaluate_async(
         ]
         for route, tasks in tasks_E.items()
     }
+    files = None if output is None else EvaluationFiles(output, overwrite=overwrite)
     shares = env.shares()
     settings = {
         "num_examples": {route: len(tasks) for route, tasks in tasks_E.items()},
@@ -168,7 +174,7 @@ async def evaluate_async(
 
     policy = _policy(model, env, concurrency)
     try:
-        return await recorded(collect, sum_up, output)
+        return await recorded(collect, sum_up, files)
     finally:
         if policy is not model:
             await policy.close()

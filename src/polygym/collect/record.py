@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, Protocol
 
 from polygym.collect.results import Results
@@ -24,17 +23,17 @@ class Keep(Protocol):
 async def recorded(
     collect: Callable[[Keep], Awaitable[list[Rollout]]],
     sum_up: Callable[[list[Rollout], bool], Results],
-    output: str | Path | None,
+    files: EvaluationFiles | None,
 ) -> Results:
     """Collect, and sum up what came of it.
 
     Args:
         collect: plays everything, hands each rollout to `keep` as it ends, and returns all in order.
         sum_up: makes results of rollouts; the second argument says whether they are complete.
-        output: OUT; writes OUT.jsonl, OUT_failures.jsonl and OUT_metrics.json.
+        files: where the record is kept; None keeps none.
     """
     ended: list[Rollout] = []
-    with nullcontext() if output is None else EvaluationFiles(output) as files:
+    with files or nullcontext():
 
         def keep(rollout: Rollout, own: Mapping[str, Any] | None = None) -> None:
             ended.append(rollout)

@@ -21,6 +21,7 @@ from polygym.collect.line import DEFAULT_CONCURRENCY, check_concurrency, work_of
 from polygym.collect.progress import Progress
 from polygym.collect.record import Keep, recorded
 from polygym.collect.results import Results
+from polygym.collect.store import EvaluationFiles
 from polygym.collect.wire_rollout import fill
 from polygym.environments.wire_rows import AGENTS, ROLLOUT_INDEX, SEED, TASK_INDEX, check_row, row_id
 from polygym.errors import UsageError
@@ -59,6 +60,7 @@ async def evaluate_rows(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     progress: Progress | None = None,
     output: str | Path | None = None,
+    overwrite: bool = False,
     source: str = "rows",
 ) -> Results:
     """Play rows on the agents of a running stack and sum up the rewards, environment by environment.
@@ -77,6 +79,7 @@ async def evaluate_rows(
         progress: who is told how it goes.
         output: OUT; writes OUT.jsonl, OUT_failures.jsonl and OUT_metrics.json. A line has the row's own keys too, and
             the `response`.
+        overwrite: whether an earlier evaluation of that name is replaced.
         source: what the rows are called in the settings of the results.
 
     Raises:
@@ -88,6 +91,7 @@ async def evaluate_rows(
     check_seed(seed)
     check_concurrency(concurrency)
     check_rows(rows, lines)
+    files = None if output is None else EvaluationFiles(output, overwrite=overwrite)
     async with Agents(head_url, token=token) as agents:
         planned = plan(rows, agents.by_name, agent, rollouts_per_example, params or {}, seed, lines)
         rows_E = Counter(item.agent.environment for item in planned)
@@ -121,7 +125,7 @@ async def evaluate_rows(
                 progress=progress or Progress(),
             )
 
-        return await recorded(collect, sum_up, output)
+        return await recorded(collect, sum_up, files)
 
 
 def check_rows(rows: Sequence[Row], lines: Sequence[int] | None = None) -> None:

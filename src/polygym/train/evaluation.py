@@ -80,6 +80,7 @@ class HeldOut:
             },
             progress=self.progress,
             output=self.folder.evals / f"step_{step}_rollouts",
+            overwrite=True,  # of an evaluation that was stopped
         )
         # What is only evaluated has no share: it counts in no combined reward.
         results = replace(results, shares={name: self.shares.get(name, 0.0) for name in results.environments})
