@@ -139,7 +139,8 @@ def test_numbers_and_texts_that_json_can_hardly_hold_come_through() -> None:
     text = ask(small(), ("POST", "/echo", {"data": f'{{"big": {big}, "float": 1.5}}'.encode()}))[0][2]
     assert text == {"got": {"big": big, "float": 1.5}}
     assert (
-        encode_json({"a": float("nan"), "b": big, "c": "\ud800"}) == (f'{{"a":null,"b":{big},"c":"{chr(0xFFFD) * 3}"}}').encode()
+        encode_json({"a": float("nan"), "b": big, "c": "\ud800"})
+        == (f'{{"a":null,"b":{big},"c":"{chr(0xFFFD) * 3}"}}').encode()
     )
 
 
