@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from polygym.environments.single_turn import SingleTurnEnv
+from polygym.rollout import Task
 from polygym.serve.resources import ResourcesServer, VerifyRequest, tool
 
 
@@ -52,6 +54,26 @@ class Broken(Echo):
 
     def __init__(self, name: str, **options: object) -> None:
         raise RuntimeError("the disk is on fire")
+
+
+class Repeat(SingleTurnEnv):
+    """Pays the length of the word that is repeated; only the environment of the right length can demonstrate it."""
+
+    def reward(self, completion: str, answer: str) -> float:
+        return float(len(answer)) if completion == answer else 0.0
+
+    def demonstrate(self, task: Task) -> str:
+        return str(task.answer)[: self.length]
+
+    length = 0
+
+
+def load_repeat(length: int) -> Repeat:
+    """An environment whose words have `length` letters."""
+    words = [letter * length for letter in "abcdefgh"]
+    environment = Repeat([{"question": f"Say {word}", "answer": word} for word in words], name="repeat")
+    environment.length = length
+    return environment
 
 
 def alive(pid: int) -> bool:

@@ -39,7 +39,7 @@ def test_a_text_is_masked_by_value():
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_secret_argument_is_overwritten_in_the_command_line():
     code = (
-        "import sys; from polygym.serve.masking import hide_arguments; hide_arguments(sys.argv[2:]); "
+        "import sys; from polygym.serve.masking import hide_arguments; hide_arguments(*sys.argv[2:]); "
         "print(open('/proc/self/cmdline').read().split(chr(0))[-3:], sys.argv[2])"
     )
     done = subprocess.run([sys.executable, "-c", code, "--key", "sk-1234"], capture_output=True, text=True, check=True)

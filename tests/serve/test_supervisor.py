@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from polygym.environments.wire_rows import row_of
 from polygym.errors import UsageError
 from polygym.serve.config import StackConfig, load_config
 from polygym.serve.server import StartError
 from polygym.serve.sockets import request
 from polygym.serve.stacks import find_stack, running_stacks, start_stack, state_folder
 from polygym.serve.supervisor import Supervisor
-from serve.stack_worlds import alive
+from serve.stack_worlds import alive, load_repeat
 
 MODEL = {"model_type": "oracle_model"}
 
@@ -71,10 +73,35 @@ def test_all_servers_answer_inside_and_are_gone_afterwards(folder: Path):
                 assert (status, body["name"], body["kind"]) == (200, one["name"], one["server_type"])
             assert (await request(stack.url, "/server_instances"))[1][0]["name"] == "example_single_tool_call"
             assert find_stack(stack.port) == running_stacks()[0]
+            document = yaml.safe_load((await request(stack.url, "/global_config_dict_yaml"))[1])
+            block = document["example_multi_step"]["resources_servers"]["example_multi_step"]
+            assert block == {"entrypoint": "app.py", "host": "127.0.0.1", "port": found[1]["port"]}
+            assert document["head_server"] == {"host": "127.0.0.1", "port": stack.port}
         assert running_stacks() == []
         return [one["pid"] for one in found]
 
     assert [pid for pid in asyncio.run(check()) if alive(pid)] == []
+
+
+def test_rollouts_of_one_environment_with_different_arguments_are_played_behind_a_token(folder: Path):
+    """The agents, the oracle and the resources servers of a stack agree on names, arguments and the token."""
+    lengths = {"short": 3, "long": 6}
+    game = "game: {{entrypoint: stack_worlds:load_repeat, args: {{length: {length}}}}}"
+    blocks = "".join(
+        f"{name}:\n  resources_servers:\n    {game.format(length=length)}\n" for name, length in lengths.items()
+    )
+
+    async def check() -> None:
+        headers = {"Authorization": "Bearer t0ken-2", "Content-Type": "application/json"}
+        async with start_stack(configure(folder, blocks, token="t0ken-2")) as stack:
+            for name, length in lengths.items():
+                environment = load_repeat(length)
+                row = row_of(environment, environment.tasks("held_out")[0])
+                url = instance(stack, f"{name}_simple_agent")["url"]
+                status, reply = await request(url, "/run", method="POST", body=row, headers=headers)
+                assert (status, reply["reward"], reply["environment"]) == (200, float(length), name)
+
+    asyncio.run(check())
 
 
 def test_a_killed_server_comes_back_on_its_port_and_is_counted(folder: Path):

@@ -95,8 +95,9 @@ def start(
     a --head-port of its own. Values for a model also come from an env.yaml in the working directory.
     """
     from polygym.cli.stacks import keep_up, keep_up_detached
+    from polygym.serve.masking import hide_arguments
 
-    _hide_arguments(model_api_key, token)
+    hide_arguments(model_api_key, token)
     given = _Given(configs, resources_servers, model_type, model_url, model, model_api_key, host, token, head_port)
     if join:
         _join(given, detach or single_process or bool(log_dir or host or token))
@@ -165,9 +166,9 @@ def resolve(
     """Print the merged configuration, secrets hidden, without starting anything."""
     import yaml
 
-    from polygym.serve.masking import masked
+    from polygym.serve.masking import hide_arguments, masked
 
-    _hide_arguments(model_api_key, token)
+    hide_arguments(model_api_key, token)
     given = _Given(configs, resources_servers, model_type, model_url, model, model_api_key, host, token, head_port)
     typer.echo(yaml.safe_dump(masked(given.load().document), sort_keys=False, allow_unicode=True), nl=False)
 
@@ -194,8 +195,9 @@ def validate(
 
     from polygym.serve.catalog import AGENTS
     from polygym.serve.checks import check_rows, check_servers
+    from polygym.serve.masking import hide_arguments
 
-    _hide_arguments(model_api_key, token)
+    hide_arguments(model_api_key, token)
     given = _Given(configs, resources_servers, model_type, model_url, model, model_api_key, host, token, head_port)
     problems: list[str] = []
     agents: list[str] | None = None
@@ -256,12 +258,6 @@ class _Given:
 
 def _public(stack: Stack) -> dict[str, Any]:
     return {"head_port": stack.port, "url": stack.url, "pid": stack.pid, "logs": stack.logs, "started": stack.started}
-
-
-def _hide_arguments(*secrets: str | None) -> None:
-    from polygym.serve.masking import hide_arguments
-
-    hide_arguments([secret for secret in secrets if secret])
 
 
 def _running(given: _Given) -> Stack:

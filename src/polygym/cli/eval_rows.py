@@ -112,7 +112,9 @@ def evaluate_input(
     from polygym.collect.served import check_rows, evaluate_rows
     from polygym.collect.store import EvaluationFiles
     from polygym.rows import read_wire_rows
+    from polygym.serve.masking import hide_arguments
 
+    hide_arguments(servers.model_api_key)
     servers.check()
     rows, lines = read_wire_rows(path)
     check_rows(rows, lines)

@@ -69,11 +69,13 @@ def serve(
 ) -> None:
     """Serve a model over the OpenAI wire: chat completions, responses, streaming, tools, token ids on request."""
     from polygym.policies.base import Sampling
+    from polygym.serve.masking import hide_arguments
     from polygym.serve.model import ModelServer
     from polygym.serve.model_kinds import serve_policy
     from polygym.serve.run import run_app
     from polygym.serve.sockets import bind, is_loopback, url_of
 
+    hide_arguments(token)
     if not token and not is_loopback(host):
         raise UsageError(
             f"--host {host} lets other machines in, so requests must bring a token: set POLYGYM_TOKEN, or give --token"

@@ -41,6 +41,7 @@ PRELOAD = (
 )
 SECRET_VARIABLES = ("POLICY_API_KEY", "POLYGYM_TOKEN")
 """What servers are told by pipe; their environment, which others of the same user can read, is without it."""
+CLOSE_SECONDS = 0.5
 _REPORT = struct.Struct("<ii")  # pid of a child, and its exit status as of waitpid, or what follows
 _FORKED = -1
 _COMMAND = "from polygym.serve.fork_server import main; main()"
@@ -124,6 +125,9 @@ class ForkServer:
             with open(log, "ab") as file:
                 try:
                     socket.send_fds(self._socket, [b"f"], [listening.fileno(), file.fileno(), reading])
+                except OSError:
+                    os.close(writing)
+                    raise
                 finally:
                     os.close(reading)
             with suppress(BrokenPipeError):  # the child ended before it had read everything
@@ -135,10 +139,13 @@ class ForkServer:
 
     async def close(self) -> None:
         """Let the fork server go; children that are left end with it."""
-        if self._socket is None or self._reader is None:
+        if self._socket is None or self._reader is None or self._process is None:
             return
         self._socket.shutdown(socket.SHUT_RDWR)
-        await self._reader
+        _, late = await asyncio.wait({self._reader}, timeout=CLOSE_SECONDS)
+        if late:
+            self._process.kill()
+            await self._reader
         self._socket.close()
         self._socket = None
 

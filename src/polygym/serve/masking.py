@@ -61,7 +61,7 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
     return _USER_INFO.sub(f"{MASK}@", text)
 
 
-def hide_arguments(secrets: Iterable[str]) -> None:
+def hide_arguments(*given: str | None) -> None:
     """Overwrite secrets in this process's own command line, which every user of the machine can read (Linux)."""
     if sys.platform != "linux":
         return
@@ -71,7 +71,7 @@ def hide_arguments(secrets: Iterable[str]) -> None:
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     start, end = int(fields[45]), int(fields[46])
     memory = ctypes.string_at(start, end - start)
-    for secret in filter(None, map(str.encode, secrets)):
+    for secret in (argument.encode() for argument in given if argument):
         place = memory.find(secret)
         while place >= 0:
             ctypes.memset(start + place, ord("*"), len(secret))
