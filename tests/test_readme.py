@@ -1,7 +1,7 @@
 """What the README and the docs print is run here as printed.
 
-Shell and Python blocks run in a folder of their own, with the TOML blocks of their page that name a file (`# mix.toml`)
-written beside. An HTML comment before a block says when it is run: `<!-- slow -->` marks it, and
+Shell and Python blocks run in a folder of their own, with the TOML and YAML blocks of their page that name a file
+(`# mix.toml`) written beside. An HTML comment before a block says when it is run: `<!-- slow -->` marks it, and
 `<!-- in CI: reason -->` keeps it for CI, where minutes do not matter. Blocks of `make` are what this suite itself runs
 under; CI runs them all.
 """
@@ -45,8 +45,8 @@ def runnable() -> list[object]:
 @pytest.mark.parametrize(("page", "language", "text"), runnable())
 def test_a_printed_block_runs(page, language, text, tmp_path):
     for kind, content, _ in blocks(page):
-        named = re.match(r"# (\w+\.toml)\n", content)
-        if kind == "toml" and named:
+        named = re.match(r"# (\w+\.(?:toml|yaml))\n", content)
+        if kind in ("toml", "yaml") and named:
             (tmp_path / named[1]).write_text(content, "utf-8")
     command = ["bash", "-euo", "pipefail", "-c", text] if language == "sh" else [sys.executable, "-c", text]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
