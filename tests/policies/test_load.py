@@ -17,7 +17,7 @@ from model_toys import toy_model, toy_tokenizer
 from polygym.errors import UsageError
 from polygym.messages import Message
 from polygym.policies.base import Request, Sampling
-from polygym.policies.load import is_local, load_model_and_tokenizer, load_policy
+from polygym.policies.load import is_local, load_model_and_tokenizer, load_outline, load_policy
 
 
 @pytest.fixture
@@ -100,6 +100,20 @@ def test_an_unreadable_folder_is_a_usage_error(folder: Path) -> None:
     (folder / "config.json").write_text("{}")
     with pytest.raises(UsageError, match="could not be read"):
         load_policy(str(folder))
+
+
+def test_torn_weights_are_a_usage_error(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    with pytest.raises(UsageError, match=r"could not be read from .*not fully covered"):
+        load_policy(str(folder))
+
+
+def test_an_outline_has_layers_and_a_tokenizer_and_needs_no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    model, tokenizer = load_outline(str(folder))
+    assert next(model.parameters()).is_meta
+    assert len(tokenizer) > 0
 
 
 @pytest.mark.parametrize("name", ["./nofolder", "../nofolder", "-x/y", ".hidden/model"])

@@ -12,6 +12,8 @@ import json
 import os
 import re
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPException
 from importlib import resources
 from pathlib import Path
@@ -126,21 +128,50 @@ def load_model_and_tokenizer(name: str, device: str | None = None, dtype: str | 
 
     device = device or best_device()
     where, weights = as_device(device), as_dtype(dtype or default_dtype(name, device))
+    with _reading(name) as source:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=weights)
+    return model.to(where).eval(), tokenizer
+
+
+def load_outline(name: str) -> tuple[Any, Any]:
+    """As `load_model_and_tokenizer`, but the module has no weights, only layers and shapes: nothing large is read.
+
+    Raises:
+        UsageError: when the name is not one of a local model, or its config or tokenizer cannot be read.
+    """
+    if not is_local(name):
+        raise UsageError(f"model {name!r} does not run in this process; allowed: {LOCAL_KINDS}")
+    torch = _torch()
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    with _reading(name) as source, torch.device("meta"):
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source)), tokenizer
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[str]:
+    """The folder or hub id to read a local model from, while it is read.
+
+    Raises:
+        UsageError: when it is not there or a file of it is broken.
+    """
+    from safetensors import SafetensorError
+
     source = _source(name)
     if not Path(source).is_dir():
         _check_hub(name, source)
     try:
         with quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(source)
-            model = AutoModelForCausalLM.from_pretrained(source, dtype=weights)
-    except (OSError, ValueError, KeyError) as error:
+            yield source
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UsageError(
             f"model {name!r} could not be read from {source}: {reason} Give a folder that save_pretrained wrote "
             "(config.json, weights, tokenizer), or the id of a causal language model that the network or the Hugging "
             "Face cache has"
         ) from error
-    return model.to(where).eval(), tokenizer
 
 
 def _source(name: str) -> str:
