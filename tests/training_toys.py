@@ -55,6 +55,20 @@ def letters(letter: str = "a", seconds: float = 0.0, held_out: float = 0.2) -> S
     return SingleTurnEnv(rows, rubric=Rubric([of_letter]), held_out=held_out)
 
 
+def later_first() -> SingleTurnEnv:
+    """The rollout that is judged first ends last."""
+    import asyncio
+
+    judged = []
+
+    async def slow(completion: str) -> float:
+        judged.append(completion)
+        await asyncio.sleep(0.2 / len(judged))
+        return len(set(completion)) / 6
+
+    return SingleTurnEnv([{"question": f"{word}?"} for word in "abcdefgh"], rubric=Rubric([slow]))
+
+
 def load_environment(**arguments: Any) -> SingleTurnEnv:
     """`letters`, as the registry finds it."""
     return letters(**arguments)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from polygym.train import loop
 from polygym.train.config import load_config
 from polygym.train.evaluation import HeldOut
 from polygym.train.learner import Learner
+from polygym.train.progress import TrainProgress
 
 HERE = Path(__file__).parent.parent  # of the toys
 
@@ -109,8 +112,116 @@ def test_nothing_to_resume_and_a_folder_in_use_are_refused(model: Path, tmp_path
     with pytest.raises(UsageError, match="is not empty; continue it with --resume"):
         loop.run(config)
     changed = load_config(tmp_path / "run.toml", ["seed=5"])
-    with pytest.raises(UsageError, match="was trained with seed=0, the config says 5"):
+    with pytest.raises(UsageError, match="was trained with seed=0, the config says seed=5; resume with the same"):
         loop.run(changed, resume=True)
+
+
+def test_a_resume_tells_every_changed_key_and_keeps_the_config_of_the_steps_before(model: Path, tmp_path: Path) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=2)
+    run, settings = tmp_path / "run", ["eval.num_examples=0", "keep_checkpoints=9"]
+    loop.run(load_config(path, [*settings, "kl_coef=0.1"]))
+    first = (run / "config.toml").read_bytes()
+    told = Told()
+    loop.run(load_config(path, [*settings, "max_steps=4", "env.a.weight=3.0"]), resume=True, progress=told)
+    assert told.messages[1:4] == [
+        "changed from step 3 on: max_steps 2 -> 4",
+        "changed from step 3 on: kl_coef 0.1 -> 0.0",
+        "changed from step 3 on: env.a.weight 1.0 -> 3.0",
+    ]
+    assert all(message in (run / "log.txt").read_text() for message in told.messages[:4])
+    assert (run / "config_step_2.toml").read_bytes() == first
+    assert tomllib.loads((run / "config.toml").read_text())["kl_coef"] == 0.0
+
+    loop.run(load_config(path, [*settings, "max_steps=5", "env.a.weight=3.0", "clip_low=0.1"]), resume=True)
+    assert sorted(path.name for path in run.glob("config*")) == [
+        "config.toml",
+        "config_step_2.toml",
+        "config_step_4.toml",
+    ]
+    for step in ("step_4", "step_5"):  # back to what the first two steps were made with
+        shutil.rmtree(run / "checkpoints" / step)
+    told = Told()
+    loop.run(load_config(path, [*settings, "kl_coef=0.1"]), resume=True, progress=told)
+    assert not [message for message in told.messages if "changed" in message]
+    assert [path.name for path in run.glob("config*")] == ["config.toml"]
+    assert (run / "config.toml").read_bytes() == first
+
+
+class Told(TrainProgress):
+    """Keeps what a run tells a person."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("model=nano", 'was trained with model=".*model.", the config says model="nano"; resume with the same'),
+        ("lora_rank=4", "was trained with lora_rank=2, the config says lora_rank=4"),
+        ("lora_alpha=3", "was trained with lora_alpha=16, the config says lora_alpha=3"),
+        ("lora_dropout=0.5", "was trained with lora_dropout=0.0, the config says lora_dropout=0.5"),
+        ("lora_target_modules=['q_proj']", 'lora_target_modules=.., the config says lora_target_modules=."q_proj".'),
+    ],
+)
+def test_what_shaped_the_weights_cannot_change_on_resume(
+    model: Path, tmp_path: Path, setting: str, message: str
+) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
+    settings = ["lora_rank=2", "eval.num_examples=0"]
+    loop.run(load_config(path, settings))
+    saved = (tmp_path / "run" / "config.toml").read_bytes()
+    with pytest.raises(UsageError, match=message):
+        loop.run(load_config(path, [*settings, setting]), resume=True)
+    assert (tmp_path / "run" / "config.toml").read_bytes() == saved
+
+
+@pytest.mark.parametrize(
+    ("settings", "file"),
+    [
+        ([], "model/model.safetensors"),
+        ([], "model/config.json"),
+        (["lora_rank=2"], "model/adapter_model.safetensors"),
+        (["lora_rank=2"], "model/adapter_config.json"),
+        ([], "optimizer.pt"),
+        ([], "state.json"),
+    ],
+)
+def test_a_torn_checkpoint_is_named_with_the_way_on(
+    model: Path, tmp_path: Path, settings: list[str], file: str
+) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
+    config = load_config(path, [*settings, "eval.num_examples=0"])
+    loop.run(config)
+    torn = tmp_path / "run" / "checkpoints" / "step_1" / file
+    whole = torn.read_bytes()
+    for left in (whole[: len(whole) // 2], b""):
+        torn.write_bytes(left)
+        with pytest.raises(UsageError, match=r"checkpoint .*step_1 cannot be read: .+; remove that folder to resume"):
+            loop.run(config, resume=True)
+    torn.unlink()
+    with pytest.raises(UsageError, match=r"checkpoint .*step_1 cannot be read: .+; remove that folder to resume"):
+        loop.run(config, resume=True)
+
+
+def test_adapters_for_layers_that_are_not_there_are_refused_with_those_that_are(model: Path, tmp_path: Path) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
+    config = load_config(path, ["lora_rank=2", "lora_target_modules=['q_proj', 'query']", "eval.num_examples=0"])
+    with pytest.raises(UsageError, match=r"named 'query'; its linear layers are down_proj, gate_proj, k_proj, o_proj"):
+        loop.run(config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_rollouts_of_a_step_lie_in_the_order_in_which_they_were_assigned(model: Path, tmp_path: Path) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)
+    slow = ["env.a.id=training_toys:later_first", "env.a.args={}"]
+    broken = ["env.e.id=training_toys:broken", "env.e.args={kind = 'raises'}"]
+    loop.run(load_config(path, [*slow, *broken, "eval.num_examples=0"]))
+    played = [(row["group_id"], row["rollout_index"]) for row in rollouts(tmp_path / "run")]
+    assert played == [(f"1/{place}", index) for place in range(4) for index in range(4) for _ in range(1 + place // 2)]
 
 
 def test_ctrl_c_keeps_a_checkpoint_and_the_rollouts_and_exits_with_130(model: Path, tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -64,10 +67,8 @@ def load_state(path: Path) -> dict[str, Any]:
     Raises:
         UsageError: when the file cannot be read.
     """
-    try:
+    with reading(path):
         state: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
     return state
 
 
@@ -79,12 +80,27 @@ def load_optimizer(path: Path, optimizer: Any) -> None:
     """
     import torch
 
+    with reading(path):
+        try:
+            optimizer.load_state_dict(torch.load(path / "optimizer.pt", weights_only=True, map_location="cpu"))
+        except RuntimeError as error:  # torch's word for a broken file
+            raise ValueError(str(error)) from error
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Held while the checkpoint `path` is read.
+
+    Raises:
+        UsageError: where a file of it is torn or missing, whatever word the library that read it has for that.
+    """
+    from safetensors import SafetensorError
+
     try:
-        optimizer.load_state_dict(torch.load(path / "optimizer.pt", weights_only=True, map_location="cpu"))
-    except (OSError, RuntimeError, ValueError, UnpicklingError, EOFError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> UsageError:
-    reason = str(error).partition("\n")[0].partition(". ")[0]
-    return UsageError(f"checkpoint {path} cannot be read: {reason}; remove that folder to resume from an older one")
+        yield
+    except (OSError, ValueError, KeyError, EOFError, UnpicklingError, SafetensorError, UsageError) as error:
+        cause = error.__cause__ if isinstance(error, UsageError) and error.__cause__ else error
+        reason = re.split(r"\n|\. |; ", str(cause))[0].rstrip(".: ") or type(cause).__name__
+        raise UsageError(
+            f"checkpoint {path} cannot be read: {reason}; remove that folder to resume from an older one"
+        ) from error

@@ -8,7 +8,6 @@ run.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,17 +15,17 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from polygym.collect.collector import Assignment, Collector
+from polygym.collect.collector import Collector
 from polygym.collect.groups import collect_groups
 from polygym.collect.store import RolloutStore
 from polygym.collect.unscored import Unscored, unscored_lines
-from polygym.errors import PolicyError, UsageError
+from polygym.errors import PolicyError
 from polygym.mixture import Mixture
 from polygym.rollout import Rollout, RolloutGroup
 from polygym.rows import append
-from polygym.seeds import derive_seed
 from polygym.tables import number
 from polygym.train import checkpoint as checkpoints
+from polygym.train.assignments import as_assigned, step_assignments
 from polygym.train.batch import StepShares, make_batch
 from polygym.train.clock import StepClock
 from polygym.train.config import RunConfig
@@ -34,6 +33,7 @@ from polygym.train.evaluation import HeldOut, fewer_examples
 from polygym.train.metrics import step_metrics
 from polygym.train.progress import Tracker, TrainProgress
 from polygym.train.regression import Regressions
+from polygym.train.resume import changed_settings, check_unchanged, resolved
 from polygym.train.run_folder import RunFolder
 from polygym.train.scale import RewardScale
 from polygym.train.setup import (
@@ -42,7 +42,6 @@ from polygym.train.setup import (
     load_reference,
     load_trainable,
     loss_weights,
-    resolve_device,
     route_settings,
 )
 from polygym.train.summary import Summary
@@ -102,11 +101,15 @@ class Trainer:
             temperatures_E={name: setting.sampling.temperature for name, setting in self.settings.items()},
         )
 
-        self.config = resolved(config, folder)
         self.folder = folder or RunFolder.create(config)
         steps = self.folder.checkpoint_steps()
-        saved = self.folder.checkpoint(steps[-1]) if steps else None
-        model, tokenizer = load_trainable(self.config, saved / "model" if saved else None)
+        self.done = steps[-1] if steps else 0
+        saved = self.folder.checkpoint(self.done) if steps else None
+        before = self.folder.saved_config(self.done) if folder else None
+        self.config = resolved(config, before)
+        if before:
+            check_unchanged(self.folder.path, before, self.config)
+        model, tokenizer = load_trainable(self.config, saved)
         self.policy = LocalPolicy(
             model, tokenizer, name=config.model, device=self.config.device, max_context=config.max_seq_len
         )
@@ -124,7 +127,6 @@ class Trainer:
         self.held_out = HeldOut(self.environment, self.settings, self.policy, self.config, self.folder, progress)
         if not folder:
             self.folder.make(config)  # only now: a mistake in the config leaves nothing behind
-        self.done = 0
         self.whole = True  # False while weights are being updated: what is half-updated is never saved
         self.unsaved: list[Rollout] = []
         self.unrecorded: dict[str, float] = {}
@@ -133,11 +135,16 @@ class Trainer:
             self._load(saved)
         self.folder.lock()
         self.store = RolloutStore(self.folder.rollouts)
-        if folder:
+        self.saved_mixture = self.mixture.state_dict()
+        if before:
             self.folder.cut_metrics(self.done)
             self.store.cut_back(self.done)
-        self.saved_mixture = self.mixture.state_dict()
-        self.folder.save_config(self.config)
+            changes = changed_settings(before, self.config)
+            self.folder.continue_config(self.config, self.done, changed=bool(changes))
+            for line in changes:
+                self._say(f"changed from step {self.done + 1} on: {line}")
+        else:
+            self.folder.save_config(self.config)
         if tracker:
             tracker.open(self.folder.path, self.done)
 
@@ -204,7 +211,7 @@ class Trainer:
         self.whole = True
         clock.mark("update")
 
-        self.store.append(self.done, self.unsaved)
+        self.store.append(self.done, as_assigned(self.unsaved))
         self.unsaved = []
         for name, scale in self.scales.items():
             metrics.update({f"{name}/{metric}": value for metric, value in scale.metrics().items()})
@@ -225,27 +232,7 @@ class Trainer:
 
     async def _collect(self, planned: list[tuple[str, int]]) -> list[RolloutGroup]:
         """The K rollouts of every planned task; groups that could not be scored twice are left out, and said."""
-        step = self.done + 1
-        wanted = []
-        for position, (name, index) in enumerate(planned):
-            setting = self.settings[name]
-            task = setting.environment.tasks("train")[index]
-            wanted.append(
-                [
-                    Assignment(
-                        environment=setting.environment,
-                        task=task,
-                        group_id=f"{step}/{position}",
-                        rollout_index=number,
-                        seed=derive_seed(self.config.seed, name, task.id, step, position, number),
-                        sampling=setting.sampling,
-                        step=step,
-                        max_turns=setting.max_turns,
-                        timeout_seconds=setting.timeout_seconds,
-                    )
-                    for number in range(setting.rollouts_per_example)
-                ]
-            )
+        wanted = step_assignments(planned, self.settings, step=self.done + 1, seed=self.config.seed)
         collected = await collect_groups(self.collector, wanted)
         for group in collected.dropped:
             self._say(f"{group.environment}: group {group.group_id} was dropped: {_causes(group.rollouts)}")
@@ -290,8 +277,6 @@ class Trainer:
         self.progress.phase("checkpoint")
         state = {
             "step": self.done,
-            "seed": self.config.seed,
-            "model": self.config.model,
             "policy_version": self.policy.version,
             "mixture": self.saved_mixture,
             "scales": {name: scale.state_dict() for name, scale in self.scales.items()},
@@ -309,14 +294,7 @@ class Trainer:
 
     def _load(self, saved: Path) -> None:
         state = checkpoints.load_state(saved)
-        for key in ("model", "seed"):
-            if state[key] != getattr(self.config, key):
-                raise UsageError(
-                    f"{saved} was trained with {key}={state[key]!r}, the config says {getattr(self.config, key)!r}; "
-                    "resume with the same one, or start a new run"
-                )
         checkpoints.load_optimizer(saved, self.learner.optimizer)
-        self.done = state["step"]
         self.policy.version = state["policy_version"]
         if change := self.mixture.load_state_dict(state["mixture"]):
             self._say(change)
@@ -332,23 +310,11 @@ class Trainer:
         if self.unrecorded:
             self._record(self.done, self.unrecorded)
         if self.unsaved:
-            self.store.append(self.done + 1, self.unsaved)
+            self.store.append(self.done + 1, as_assigned(self.unsaved))
         if self.whole and self.done and self.done not in self.folder.checkpoint_steps():
             self._save()
         if steps := self.folder.checkpoint_steps():
             self.progress.message(f"step {steps[-1]} is kept; to go on from there: the same command with --resume")
-
-
-def resolved(config: RunConfig, folder: RunFolder | None) -> RunConfig:
-    """The config with what this machine decides filled in; a run that goes on keeps its thread count."""
-    import tomllib
-
-    threads = config.threads
-    if threads is None and folder and folder.config.exists():
-        threads = tomllib.loads(folder.config.read_text(encoding="utf-8")).get("threads")
-    return config.model_copy(
-        update={"threads": threads or os.cpu_count() or 1, "device": resolve_device(config.device)}
-    )
 
 
 def _causes(rollouts: list[Rollout]) -> str:

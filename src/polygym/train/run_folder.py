@@ -7,10 +7,12 @@ costs only what came after the newest checkpoint.
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import shutil
+import tomllib
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import tomli_w
 
@@ -43,10 +45,15 @@ class RunFolder:
         """A new folder: `config.output`, or `runs/NAME` with the next free number; it is made by `make`.
 
         Raises:
-            UsageError: when `config.output` is given and already holds a run.
+            UsageError: when `config.output` is given and already holds a run, or the folder plainly cannot be made.
         """
         path = Path(config.output) if config.output else _free(config.name)
-        if path.is_dir() and any(path.iterdir()):
+        there = next(place for place in (path, *path.absolute().parents) if os.path.exists(place))
+        if not there.is_dir():
+            raise _unusable(path, f"{there} is no folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise _unusable(path, f"{there} is closed to you")
+        if there == path and any(path.iterdir()):
             raise _in_use(path)
         return cls(path)
 
@@ -69,10 +76,7 @@ class RunFolder:
             self.evals.mkdir()
             self.checkpoints.mkdir()
         except OSError as error:
-            raise UsageError(
-                f"{str(self.path)!r} cannot be used as run folder: {error.strerror}; "
-                "give a folder that you may write to as output"
-            ) from error
+            raise _unusable(self.path, str(error.strerror)) from error
 
     @classmethod
     def newest(cls, config: RunConfig) -> RunFolder:
@@ -119,6 +123,38 @@ class RunFolder:
         """Write the resolved config."""
         write_aside(self.config, tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)).encode())
 
+    def saved_config(self, step: int) -> dict[str, Any]:
+        """The config that steps were made with up to `step`.
+
+        Raises:
+            UsageError: when its file is broken.
+        """
+        path = self._config_until(step)
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} cannot be read: {error}; mend it, or start a new run") from error
+
+    def continue_config(self, config: RunConfig, step: int, changed: bool) -> None:
+        """Save the config of the steps after `step`; where it is another, the one before stays as `config_step_N.toml`.
+
+        What a run was given for steps that are cut back is forgotten.
+        """
+        earlier, kept = self._config_until(step), self.path / f"config_step_{step}.toml"
+        if changed and earlier != kept:
+            write_aside(kept, earlier.read_bytes())
+        self.save_config(config)
+        for last, path in self._earlier_configs():
+            if last > step or (last == step and not changed):
+                path.unlink()
+
+    def _config_until(self, step: int) -> Path:
+        return next((path for last, path in self._earlier_configs() if last >= step), self.config)
+
+    def _earlier_configs(self) -> list[tuple[int, Path]]:
+        found = ((re.fullmatch(r"config_step_(\d+)\.toml", path.name), path) for path in self.path.glob("config_*"))
+        return sorted((int(match.group(1)), path) for match, path in found if match)
+
     def checkpoint_steps(self) -> list[int]:
         """Steps that have a whole checkpoint, in order."""
         found = (re.fullmatch(r"step_(\d+)", path.name) for path in self.checkpoints.glob("step_*"))
@@ -140,6 +176,12 @@ class RunFolder:
         if self.metrics.exists():
             rows = [row for row in scan_lines(self.metrics) if row["step"] <= steps]
             write_aside(self.metrics, b"".join(dump_row(row) for row in rows))
+
+
+def _unusable(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"{str(path)!r} cannot be used as run folder: {reason}; give a folder that you may write to as output"
+    )
 
 
 def _in_use(path: Path) -> UsageError:

@@ -7,8 +7,8 @@ environments and their routes exist.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from polygym.environments import EnvGroup, Environment, load_environment
 from polygym.errors import UsageError
 from polygym.policies.base import Sampling
-from polygym.seeds import derive_seed
+from polygym.train.checkpoint import reading
 from polygym.train.config import EnvConfig, EnvEntry, RunConfig
 from polygym.train.config_errors import default_name
 
@@ -116,20 +116,23 @@ def load_trainable(config: RunConfig, checkpoint: Path | None) -> tuple[Any, Any
     """The model to train and its tokenizer: from `checkpoint` where given, else `config.model`; with adapters for LoRA.
 
     Raises:
-        UsageError: when the model cannot be trained here (an endpoint, or a missing package).
+        UsageError: when the model cannot be trained here (an endpoint, or a missing package), or the checkpoint is
+            broken.
     """
     import torch
 
     from polygym.policies.load import load_model_and_tokenizer
+    from polygym.policies.local import as_device
+    from polygym.train.adapters import add_adapters
 
     torch.set_num_threads(config.threads or os.cpu_count() or 1)
     device = resolve_device(config.device)
-    if checkpoint is None or config.lora_rank:
-        model, tokenizer = load_model_and_tokenizer(config.model, device, config.dtype)
-    else:
-        model, tokenizer = load_model_and_tokenizer(str(checkpoint), device, config.dtype)
+    as_device(device)  # before anything is read, so that a missing GPU is not taken for a broken checkpoint
+    with reading(checkpoint) if checkpoint and not config.lora_rank else nullcontext():
+        name = config.model if config.lora_rank or not checkpoint else str(checkpoint / "model")
+        model, tokenizer = load_model_and_tokenizer(name, device, config.dtype)
     if config.lora_rank:
-        model = _with_adapters(model, config, checkpoint)
+        model = add_adapters(model, config, checkpoint)
     return model, tokenizer
 
 
@@ -140,23 +143,3 @@ def load_reference(config: RunConfig) -> Any:
     if not config.kl_coef or config.lora_rank:
         return None
     return load_model_and_tokenizer(config.model, resolve_device(config.device), config.dtype)[0]
-
-
-def _with_adapters(model: Any, config: RunConfig, checkpoint: Path | None) -> Any:
-    """The model with new adapters, or with those of a checkpoint; in evaluation mode, their dropout too."""
-    import torch
-    from peft import LoraConfig, PeftModel, get_peft_model
-
-    lora = LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
-        lora_dropout=config.lora_dropout,
-        target_modules=list(config.lora_target_modules) or "all-linear",
-        task_type="CAUSAL_LM",
-    )
-    with warnings.catch_warnings(), torch.random.fork_rng():
-        warnings.simplefilter("ignore", FutureWarning)  # between peft and transformers; no user can act on it
-        if checkpoint is not None:
-            return PeftModel.from_pretrained(model, str(checkpoint), is_trainable=True).eval()
-        torch.manual_seed(derive_seed(config.seed, "adapters"))
-        return get_peft_model(model, lora).eval()
