@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from environments.worlds import Countdown, Script, exact, rows, run, single
-from polygym.environments import Environment, MultiTurnEnv, SingleTurnEnv, State, ToolEnv, stop
+from polygym.environments import EnvGroup, Environment, MultiTurnEnv, SingleTurnEnv, State, ToolEnv, stop
 from polygym.environments.base import default_name
 from polygym.environments.hooks import marked
 from polygym.errors import UsageError
@@ -32,6 +32,24 @@ def double(x: int) -> int:
 def test_unknown_arguments_are_refused_with_what_is_allowed(cls: Any, extra: Any, typo: str, hint: str) -> None:
     with pytest.raises(UsageError, match=f"{cls.__name__} has no argument '{typo}'; .*{hint}"):
         cls(rows(2), rubric=Rubric([exact]), **extra, **{typo: 1})
+
+
+@pytest.mark.parametrize("given", [0, 1, 3])
+def test_an_environment_of_one_turn_says_so(given: int) -> None:
+    with pytest.raises(
+        UsageError, match=r"SingleTurnEnv has one turn: leave out max_turns, or use MultiTurnEnv or Tool"
+    ):
+        SingleTurnEnv(rows(2), rubric=Rubric([exact]), max_turns=given)
+
+
+def test_what_is_allowed_is_what_the_constructor_takes() -> None:
+    with pytest.raises(UsageError) as single_turn:
+        SingleTurnEnv(rows(2), rubric=Rubric([exact]), max_turn=1)
+    assert "max_turns" not in str(single_turn.value)
+    with pytest.raises(
+        UsageError, match=r"EnvGroup has no argument 'dataset'; Allowed: env_names, envs, name, weights$"
+    ):
+        EnvGroup([single()], dataset=rows(2))
 
 
 def test_subclasses_may_pass_their_arguments_through() -> None:

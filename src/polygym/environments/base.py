@@ -203,20 +203,22 @@ class Environment:
 
 
 def refuse_unknown(cls: type, unknown: dict[str, Any]) -> None:
-    """Refuse keyword arguments that no constructor of `cls` names.
+    """Refuse keyword arguments that no constructor of `cls` takes. One that has `**unknown` hands nothing on.
 
     Raises:
         UsageError: with the nearest name that is allowed.
     """
     if not unknown:
         return
-    allowed = {
-        parameter.name
-        for base in cls.__mro__
-        if "__init__" in vars(base) and base is not object
-        for parameter in inspect.signature(vars(base)["__init__"]).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and parameter.name != "self"
-    }
+    allowed: set[str] = set()
+    for base in cls.__mro__:
+        if "__init__" not in vars(base) or base is object:
+            continue
+        parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
+        named = [found for found in parameters if found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)]
+        allowed |= {found.name for found in named[1:]}
+        if any(found.kind is found.VAR_KEYWORD and found.name == "unknown" for found in parameters):
+            break
     name = next(iter(unknown))
     raise UsageError(f"{cls.__name__} has no argument {name!r}; {nearest(name, allowed)}")
 

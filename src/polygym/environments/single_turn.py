@@ -6,19 +6,21 @@ from collections.abc import Iterable
 from typing import Any
 
 from polygym.environments.base import Environment, refuse_unknown
+from polygym.errors import UsageError
 from polygym.rewards.rubric import Rubric
 
 
 class SingleTurnEnv(Environment):
     """The policy answers once and the rubric judges the answer.
 
-    >>> from polygym.rewards.rubric import Rubric
-    >>> def exact(completion, answer): return completion == answer
-    >>> rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+2?", "answer": "3"}]
-    >>> SingleTurnEnv(rows, rubric=Rubric([exact]))
-    SingleTurnEnv(name='single_turn', train=1, held_out=1)
+        >>> from polygym.errors import UsageError
+    from polygym.rewards.rubric import Rubric
+        >>> def exact(completion, answer): return completion == answer
+        >>> rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+2?", "answer": "3"}]
+        >>> SingleTurnEnv(rows, rubric=Rubric([exact]))
+        SingleTurnEnv(name='single_turn', train=1, held_out=1)
 
-    Arguments are those of `Environment`; `max_turns` is 1.
+        Arguments are those of `Environment`, without `max_turns`, which is 1.
     """
 
     def __init__(
@@ -35,6 +37,10 @@ class SingleTurnEnv(Environment):
         seed: int = 0,
         **unknown: Any,
     ) -> None:
+        if "max_turns" in unknown:
+            raise UsageError(
+                f"{type(self).__name__} has one turn: leave out max_turns, or use MultiTurnEnv or ToolEnv for more"
+            )
         refuse_unknown(type(self), unknown)
         super().__init__(
             dataset,
