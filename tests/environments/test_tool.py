@@ -43,6 +43,11 @@ def leave() -> str:
     sys.exit(3)
 
 
+def half() -> str:
+    """Half a surrogate pair, which no file can hold."""
+    return "\ud800"
+
+
 def repeat(text: str, times: int) -> str:
     """Repeat a text."""
     return text * times
@@ -77,7 +82,7 @@ def remember(word: str, state: State) -> str:
     return f"{len(state['words'])} kept"
 
 
-TOOLS = [add, table, fail, leave, repeat, sleep, spin, fetch, fetch_timeout, remember]
+TOOLS = [add, table, fail, leave, half, repeat, sleep, spin, fetch, fetch_timeout, remember]
 
 
 def env(**arguments: Any) -> ToolEnv:
@@ -146,7 +151,8 @@ def test_several_calls_of_one_turn_run_in_order_and_a_bad_one_stops_none() -> No
         (call("fetch_timeout"), "Error: fetch_timeout raised TimeoutError: server too slow"),
         (call("add", a="34", b=None), "35"),
         (call("table", rows=1), '[{"é": null}]'),
-        (call("repeat", text="\ud800", times=1), "?"),
+        (call("repeat", text="\ud800", times=1), "Error: repeat: arguments are not valid JSON: a lone surrogate"),
+        (call("half"), "?"),
         (call("fetch", seconds=0), "fetched"),
     ],
 )

@@ -40,10 +40,34 @@ def test_tool_args_case(case: dict[str, Any]) -> None:
         ('{"a": 1e999}', "invalid_json"),
         ("[" * 100_000, "invalid_json"),
         ('{"a": "\\ud800"}', "invalid_unicode"),
+        ({"a": 1, 2: 3}, "invalid_json"),
+        ({"a": {None: 1}}, "invalid_json"),
+        ({"a": float("nan")}, "invalid_json"),
+        ({"a": [1.0, {"b": float("-inf")}]}, "invalid_json"),
+        ({"a": {1, 2}}, "invalid_json"),
+        ({"a": 10**5000}, "invalid_json"),
+        ({"a": "\ud800"}, "invalid_unicode"),
+        ({"a": ["\ud800"]}, "invalid_unicode"),
+        ({"\ud800": 1}, "invalid_unicode"),
     ],
 )
 def test_arguments_must_be_one_json_object(arguments: object, error: str) -> None:
     assert parse_arguments(arguments, {"properties": {"a": {}}}).error == error
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "integer"}, {"type": "array"}, {"enum": [1]}])
+@pytest.mark.parametrize("depth", [200, 450, 900, 5000])
+def test_any_depth_gives_arguments_or_an_error(schema: dict[str, Any], depth: int) -> None:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    for arguments in ({"a": value}, '{"a": ' + "[" * depth + "]" * depth + "}"):
+        parsed = parse_arguments(arguments, {"properties": {"a": schema}})
+        assert (parsed.args is None) is (parsed.error is not None)
+        assert depth < 1000 or parsed.error == "invalid_json"
+    value = {}
+    value["a"] = value
+    assert parse_arguments(value, {"properties": {"a": schema}}).error == "invalid_json"
 
 
 @pytest.mark.parametrize("arguments", ["", None, "null", "{}", {}, '"{}"', '""'])

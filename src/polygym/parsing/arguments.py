@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from polygym.errors import nearest
-from polygym.parsing.strict_json import JsonError, decode_all
+from polygym.parsing.strict_json import JsonError, check_value, decode_all
 
 ArgumentError = Literal[
     "invalid_json",
@@ -68,13 +68,15 @@ def parse_arguments(arguments: object, schema: Mapping[str, Any]) -> ParsedArgum
         return ParsedArguments(None, code, f"arguments are not valid JSON: {error}")
     except MismatchError as error:
         return ParsedArguments(None, error.code, str(error))
+    except RecursionError:
+        return ParsedArguments(None, "invalid_json", "arguments are nested too deeply")
 
 
 def as_object(arguments: object) -> dict[str, Any]:
     """The object that `arguments` are, or hold as JSON text (encoded once or twice).
 
     Raises:
-        JsonError: when text is no JSON.
+        JsonError: when text is no JSON, or the object cannot be written as such.
         MismatchError: when the value is no object.
     """
     value = arguments
@@ -85,6 +87,8 @@ def as_object(arguments: object) -> dict[str, Any]:
     if value is None:
         return {}
     if isinstance(value, Mapping):
+        if not isinstance(arguments, str):
+            check_value(value)
         return dict(value)
     raise MismatchError(f"arguments must be an object, got {_show(arguments)}", "arguments_not_object")
 

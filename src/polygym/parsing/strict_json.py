@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
+MAX_INTEGER_BITS = 14_000  # Python reads integers of up to 4,300 digits
 SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -91,3 +93,32 @@ def check_unicode(source: str, value: Any) -> None:
         raise JsonError("a lone surrogate cannot be written as UTF-8", "invalid_unicode") from error
     except RecursionError as error:
         raise JsonError("nested too deeply") from error
+
+
+def check_value(value: object) -> None:
+    """Refuse what no JSON text holds: keys that are no text, numbers without an end, lone surrogates, other types.
+
+    Raises:
+        JsonError: with the code that the text would have.
+        RecursionError: when it is nested too deeply.
+    """
+    match value:
+        case str():
+            check_unicode(value, value)
+        case float() if not math.isfinite(value):
+            raise JsonError(f"{value} is not JSON")
+        case int() if value.bit_length() > MAX_INTEGER_BITS:
+            raise JsonError("an integer of so many digits cannot be read")
+        case None | int() | float():
+            pass
+        case Mapping():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise JsonError(f"a key must be text, got {key!r:.40}")
+                check_unicode(key, key)
+                check_value(item)
+        case list() | tuple():
+            for item in value:
+                check_value(item)
+        case _:
+            raise JsonError(f"a {type(value).__name__} is not JSON")
