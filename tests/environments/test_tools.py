@@ -110,6 +110,11 @@ def unseen(city: Nowhere) -> str:  # type: ignore[name-defined]  # noqa: F821
     return ""
 
 
+def half_hint(city: "list[") -> str:  # type: ignore[syntax]  # noqa: F722
+    """Forecast."""
+    return ""
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -120,6 +125,10 @@ def unseen(city: Nowhere) -> str:  # type: ignore[name-defined]  # noqa: F821
         (unseen, "tool 'unseen': its type hints cannot be read .*Nowhere"),
         (lambda: "", "tool name '<lambda>' is not allowed; write the tool as a `def`"),
         ("google", "a tool must be a function, got str"),
+        (int, "a tool must be a function, got the class int; write a `def` that calls it"),
+        (Exception, "a tool must be a function, got the class Exception"),
+        (max, "tool 'max': its parameters cannot be read; write a `def` that calls it"),
+        (half_hint, "tool 'half_hint': its type hints cannot be read"),
         (functools.partial(google, days=1), "tool 'partial'.* has no type hint"),
     ],
 )

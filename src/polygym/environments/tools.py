@@ -52,6 +52,8 @@ def tool_from_function(function: Callable[..., Any]) -> Tool:
     Raises:
         UsageError: names the function, the parameter and what is allowed.
     """
+    if isinstance(function, type):
+        raise UsageError(f"a tool must be a function, got the class {function.__name__}; write a `def` that calls it")
     if not callable(function):
         raise UsageError(f"a tool must be a function, got {type(function).__name__}: {function!r:.80}")
     target = function if inspect.isroutine(function) else type(function).__call__
@@ -62,15 +64,19 @@ def tool_from_function(function: Callable[..., Any]) -> Tool:
         )
     try:
         hints = typing.get_type_hints(target, include_extras=True)
-    except (NameError, TypeError) as error:
+    except Exception as error:  # a hint may be text, which is evaluated
         raise UsageError(
             f"tool {name!r}: its type hints cannot be read ({error}); use types that its module can see"
         ) from error
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:  # some that are written in C have none
+        raise UsageError(f"tool {name!r}: its parameters cannot be read; write a `def` that calls it") from error
     description, described = read_docstring(inspect.getdoc(target) or inspect.getdoc(function) or "")
     properties: dict[str, Any] = {}
     required: list[str] = []
     wants_state = False
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in signature.parameters.values():
         _check_kind(name, parameter)
         if parameter.name == STATE:
             wants_state = True
