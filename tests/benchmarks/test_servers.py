@@ -10,6 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "servers.py"
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_servers_runs_with_tiny_numbers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
