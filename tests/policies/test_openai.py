@@ -38,6 +38,7 @@ from polygym.messages import Message, ToolCall, ToolSpec
 from polygym.policies import backoff
 from polygym.policies.backoff import CircuitBreaker
 from polygym.policies.base import Request, Sampling
+from polygym.policies.endpoint import Endpoint
 from polygym.policies.hermes import tools_block
 from polygym.policies.openai import OpenAIPolicy
 from polygym.rollout import Turn, Usage
@@ -397,6 +398,21 @@ def test_a_cancelled_request_frees_its_place() -> None:
             return await policy.complete(ask(seed=2))
 
         assert asyncio.run(cancel_and_ask()).message.content == "4"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "shown"),
+    [
+        ("k", "no key in the request, key k", "no key in the request, key ***"),
+        ("EMPTY", "EMPTY: EMPTYING is not EMPTY-ish, Bearer EMPTY.", "***: EMPTYING is not EMPTY-ish, Bearer ***."),
+        ("sk-12", 'key "sk-12" of sk-123', 'key "***" of sk-123'),
+        ("sk-12345", "xsk-12345y", "x***y"),
+    ],
+)
+def test_a_key_is_taken_out_of_texts_and_a_short_one_only_where_it_stands_alone(
+    key: str, text: str, shown: str
+) -> None:
+    assert Endpoint("http://host/v1", 1, key=lambda: key).redacted(text) == shown
 
 
 def test_the_key_comes_from_the_environment_and_is_never_shown(

@@ -11,6 +11,7 @@ import asyncio
 import io
 import json
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 OPENAI_URL = "https://api.openai.com/v1"
 CONNECT_SECONDS = 15.0
+SECRET_LENGTH = 8  # characters of a key that no text holds by chance
 LARGE_BODY_BYTES = 1 << 20
 """From here on a body is sent in pieces, so that it does not hold up the other requests."""
 
@@ -84,9 +86,12 @@ class Endpoint:
         return bool(self._key())
 
     def redacted(self, text: str) -> str:
-        """`text` without the key, which servers like to quote."""
+        """`text` without the key, which servers like to quote; a short one may be part of any word and stays there."""
         key = self._key()
-        return text.replace(key, "***") if key else text
+        if not key:
+            return text
+        found = re.escape(key)
+        return re.sub(found if len(key) >= SECRET_LENGTH else rf"(?<![\w-]){found}(?![\w-])", "***", text)
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
