@@ -79,6 +79,7 @@ def test_a_url_takes_the_model_behind_the_hash_or_the_first_it_lists() -> None:
         ("oracle", "oracle answers with an environment's demonstrations"),
         ("./not/there", "model folder './not/there' does not exist"),
         ("organisation/not-there", "could not be read from organisation/not-there"),
+        ("hf:not..there", "could not be read from not..there: Cannot have"),
     ],
 )
 def test_a_name_that_leads_nowhere_says_what_would(name: str, message: str) -> None:
@@ -122,15 +123,16 @@ def test_a_name_that_can_be_no_hub_id_is_a_folder_that_does_not_exist(name: str)
         load_model_and_tokenizer(name)
 
 
-def test_a_hub_that_cannot_be_reached_is_told_at_once_and_in_one_line(tmp_path: Path) -> None:
-    code = "from polygym.policies.load import load_policy\ntry: load_policy('no/such')\n"
+@pytest.mark.parametrize(("name", "source"), [("no/such", "no/such"), ("hf:no/such", "no/such"), ("hf:such", "such")])
+def test_a_hub_that_cannot_be_reached_is_told_at_once_and_in_one_line(tmp_path: Path, name: str, source: str) -> None:
+    code = f"from polygym.policies.load import load_policy\ntry: load_policy({name!r})\n"
     code += "except ValueError as error: print(error)"
     environment = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
     started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert time.monotonic() - started < 30
     assert done.stderr == ""
-    assert done.stdout.startswith("model 'no/such' could not be read from no/such: ")
+    assert done.stdout.startswith(f"model {name!r} could not be read from {source}: ")
 
 
 @pytest.mark.parametrize("url", ["https://user:pass-word@host/v1", "http://host:port/v1", "http://host:99999/v1"])

@@ -201,10 +201,13 @@ def _check_hub(name: str, source: str) -> None:
         UsageError: when nobody answers.
     """
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    if not HUB_ID.fullmatch(source) or constants.HF_HUB_OFFLINE or try_to_load_from_cache(source, "config.json"):
-        return
+    try:
+        if constants.HF_HUB_OFFLINE or try_to_load_from_cache(source, "config.json"):
+            return
+    except HFValidationError:
+        return  # no id; reading it tells so
     try:
         HfApi().model_info(source, timeout=HUB_SECONDS)
     except HfHubHTTPError:
