@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from polygym.collect.evaluate import evaluate_async
-from polygym.collect.results import Comparison, Results, paired_difference, read_results
+from polygym.collect.results import Comparison, Results, read_results
 from polygym.collect.sample import sample_tasks
 from polygym.environments import EnvGroup, Environment
 from polygym.errors import UsageError
 from polygym.policies.base import Policy
+from polygym.train.comparison import before_and_after
 from polygym.train.config import RunConfig, TrainingConfig
 from polygym.train.progress import TrainProgress
 from polygym.train.run_folder import RunFolder
@@ -87,11 +88,11 @@ class HeldOut:
         results.save(self._file(step))
         return results
 
-    def comparison(self, before: int, after: int) -> Comparison | None:
-        """The evaluations after `before` and after `after` steps, compared on the same tasks."""
+    def comparison(self, before: int, after: int) -> tuple[Comparison | None, tuple[str, ...]]:
+        """The evaluations after `before` and after `after` steps, compared on the same tasks, and notes on that."""
         if not (self._file(before).exists() and self._file(after).exists()):
-            return None
-        return paired_difference(read_results(self._file(before)), read_results(self._file(after)), shares=self.shares)
+            return None, ()
+        return before_and_after(read_results(self._file(before)), read_results(self._file(after)), self.shares)
 
     def _file(self, step: int) -> Path:
         return self.folder.evals / f"step_{step}.json"

@@ -168,13 +168,15 @@ class Trainer:
         except BaseException:
             self._rescue()
             raise
-        for line in unscored_lines(self.failures):
+        comparison, notes = self.held_out.comparison(0, self.done)
+        for line in (*notes, *unscored_lines(self.failures)):
             self._log(line)
         return Summary(
             str(self.folder.path),
             self.done,
             time.perf_counter() - started,
-            self.held_out.comparison(0, self.done),
+            comparison,
+            notes,
             failures=self.failures,
         )
 

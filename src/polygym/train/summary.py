@@ -17,15 +17,17 @@ from polygym.collect.unscored import Unscored, unscored_lines
 class Summary:
     """The end of a run.
 
-    `steps` were trained in `seconds`. `comparison` is the held-out reward before and after a GRPO run, `results`
-    that at the end of a supervised run; each is None where nothing was evaluated. `failures` counts the unscored
-    rollouts of a GRPO run by environment: those that it trained on, and in evaluations those of the others.
+    `steps` were trained in `seconds`. `comparison` is the held-out reward before and after a GRPO run, with `notes` on
+    what of it cannot be compared, `results` that at the end of a supervised run; each is None where nothing was
+    evaluated. `failures` counts the unscored rollouts of a GRPO run by environment: those that it trained on, and in
+    evaluations those of the others.
     """
 
     run_folder: str
     steps: int
     seconds: float
     comparison: Comparison | None = None
+    notes: tuple[str, ...] = ()
     results: Results | None = None
     failures: Mapping[str, Unscored] = field(default_factory=dict)
 
@@ -36,6 +38,7 @@ class Summary:
             "steps": self.steps,
             "seconds": round(self.seconds, 1),
             "comparison": self.comparison.to_dict() if self.comparison else None,
+            "notes": list(self.notes),
             "results": self.results.to_dict() if self.results else None,
             "failures": {name: asdict(found) for name, found in self.failures.items()},
         }
@@ -43,5 +46,6 @@ class Summary:
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds), 60)
         end = f"{self.steps} steps in {minutes} min {seconds:02d} s; run folder: {self.run_folder}"
-        failed = "\n".join(unscored_lines(self.failures)) or None
-        return "\n\n".join(str(part) for part in (self.comparison, self.results, failed, end) if part is not None)
+        notes, failed = "\n".join(self.notes) or None, "\n".join(unscored_lines(self.failures)) or None
+        parts = (self.comparison, notes, self.results, failed, end)
+        return "\n\n".join(str(part) for part in parts if part is not None)
