@@ -218,6 +218,18 @@ def test_the_oracle_imports_nothing_that_a_request_names(name: str) -> None:
         ask_oracle(RowOracle(), request)
 
 
+def test_no_field_of_a_row_keeps_the_oracle_from_answering() -> None:
+    environment = pg.load_environment("tool_use")
+    row = row_of(environment, environment.tasks()[0])
+    extra = {"task": {"environment": "tool_use", "row": row}, "top_k": 5}
+    with served(RowOracle()) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
+        params = row["responses_create_params"]
+        answer = client.responses.create(
+            model="any", input=params["input"], tools=params["tools"], tool_choice="required", extra_body=extra
+        )
+    assert answer.output[-1].type == "function_call"
+
+
 def test_rows_with_one_id_have_their_own_demonstrations() -> None:
     environment = pg.load_environment("tool_use")
     first, second = (row_of(environment, task) for task in environment.tasks()[:2])

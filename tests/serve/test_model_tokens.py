@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
 
 import polygym as pg
@@ -102,3 +103,20 @@ def test_token_ids_come_only_where_they_are_asked_for(nano: str) -> None:
     )
     assert (silent.token_ids, silent.logprobs) == (None, None)
     assert telling.token_ids and telling.logprobs
+
+
+@pytest.mark.parametrize("wrong", [10**6, -1, 10**30])
+def test_ids_that_are_no_tokens_are_refused_and_hurt_nobody_else(nano: str, wrong: int) -> None:
+    fields = {"prompt_token_ids": [1, 2], "generation_token_ids": [wrong], "generation_log_probs": [-1.0]}
+    good = [{"role": "user", "content": "What is 2 + 3?"}]
+    bad = [*good, {"role": "assistant", "content": "5", **fields}, {"role": "user", "content": "Sure?"}]
+
+    async def run() -> list[Any]:
+        async with openai.AsyncOpenAI(base_url=f"{nano}/v1", api_key="none", max_retries=0) as client:
+            asked = [client.chat.completions.create(model="nano", messages=rows) for rows in (good, bad, good)]
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+    first, refused, second = asyncio.run(run())
+    assert isinstance(refused, openai.BadRequestError)
+    assert f"token id {wrong} of an earlier turn is none of nano's 0 to" in str(refused)
+    assert first.choices[0].message and second.choices[0].message

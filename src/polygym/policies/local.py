@@ -69,6 +69,7 @@ class LocalPolicy(Policy):
         self.engine = Engine(self.model, _stop_ids(model, self.renderer), self.renderer.decode, max_batch_tokens)
         self._desk: WaveDesk[Generation] = WaveDesk(self._compute, _order, _cancel, patience_seconds, gather_seconds)
         self._computing = threading.Lock()
+        self._vocabulary = self.model.get_input_embeddings().num_embeddings
 
     def episode(self) -> AbstractContextManager[None]:
         """Held while an episode is under way: a wave waits for all that are."""
@@ -89,6 +90,7 @@ class LocalPolicy(Policy):
         known = 0
         if previous is not None and previous.prompt_token_ids is not None and previous.token_ids is not None:
             known = len(previous.prompt_token_ids) + len(previous.token_ids)
+            self._check_ids(prompt)
         sampling = request.sampling
         row = Generation(prompt, sampling, request.seed, min(sampling.max_tokens, room), known)
         version = self.version
@@ -104,6 +106,13 @@ class LocalPolicy(Policy):
         """End the thread and release the buffers. The model stays as it is."""
         self._desk.close()
         self.engine.forget()
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        """Ids of earlier turns may come from a client, and one that is no token would fail the whole wave."""
+        if not 0 <= min(ids) <= max(ids) < self._vocabulary:
+            wrong = next(id for id in ids if not 0 <= id < self._vocabulary)
+            most = self._vocabulary - 1
+            raise UsageError(f"token id {wrong} of an earlier turn is none of {self.name}'s 0 to {most}")
 
     def _compute(self, rows: list[Generation], ready: Callable[[Sequence[Generation]], None]) -> None:
         with self._computing:

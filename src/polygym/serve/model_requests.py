@@ -164,7 +164,7 @@ class RequestReader:
                 continue
             if (name == "tool_choice" and value == "none") or (self.forwards and name not in _UNREADABLE):
                 extra[name] = value
-            elif name not in _HINTS:
+            elif name not in _HINTS and not self.wants_task:  # what a task's demonstration is, no field changes
                 known = {*read, *_HINTS, *_NEUTRAL}
                 why = (
                     "this value is not supported" if name in known else f"the field is unknown; {nearest(name, known)}"
