@@ -140,17 +140,49 @@ def test_the_gradient_is_that_of_the_formula() -> None:
 def test_metrics_are_kept_per_environment_and_on_policy_nothing_is_clipped() -> None:
     model = tiny_model()
     metrics = Learner(model, config()).update(samples(model), 0)
-    assert (metrics["a/tokens"], metrics["b/tokens"]) == (5.0, 6.0)  # the sample of advantage 0 is skipped
+    assert (metrics["a/tokens"], metrics["b/tokens"]) == (5.0, 8.0)
     assert metrics["a/clip_fraction"] == metrics["b/clip_fraction"] == 0.0
     assert abs(metrics["a/mismatch_kl"]) < 1e-6
     assert 0 < metrics["a/entropy"] <= math.log(17)
     assert "a/kl" not in metrics
 
 
+def test_an_environment_without_signal_keeps_its_counts_and_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model()
+    computed = []
+    monkeypatch.setattr(
+        "polygym.train.learner.trained_logits",
+        lambda model, packed: computed.append(packed.ids_N.tolist()) or trained_logits(model, packed),
+    )
+    batch = [sample(model, [1, 2, 3, 4, 5], 2, 1.0), sample(model, [5, 6, 7], 1, 0.0, "b")]
+    metrics = Learner(model, config(updates_per_batch=2)).update(batch, 0, ["a", "b", "c"])
+    assert computed == [[3, 4, 5]]
+    assert {key: metrics[key] for key in metrics if key[0] in "bc"} == {
+        "b/loss": 0.0,
+        "b/tokens": 2.0,
+        "c/loss": 0.0,
+        "c/tokens": 0.0,
+    }
+    assert (metrics["a/tokens"], metrics["a/loss"]) == (3.0, pytest.approx(-0.3))
+
+
+def test_means_are_over_the_tokens_that_were_computed() -> None:
+    model = tiny_model()
+    signal = [sample(model, [1, 2, 3, 4, 5], 2, 1.0)]
+    alone = Learner(copy.deepcopy(model), config()).update(signal, 0)
+    among = Learner(model, config()).update([*signal, sample(model, [5, 6, 7], 1, 0.0)], 0)
+    assert (alone["a/tokens"], among["a/tokens"]) == (3.0, 5.0)
+    assert {key: alone[key] for key in alone if key != "a/tokens"} == {
+        key: among[key] for key in among if key != "a/tokens"
+    }
+
+
 def test_a_kl_term_trains_also_on_tokens_without_advantage_and_is_measured() -> None:
     model = tiny_model()
+    only = [sample(model, [5, 6, 7], 1, 0.0, "b")]
+    assert "b/entropy" in Learner(copy.deepcopy(model), config(kl_coef=0.1)).update(only, 0)
     learner = Learner(model, config(kl_coef=0.1))
-    assert learner.update(samples(model), 0)["b/tokens"] == 8.0
+    learner.update(samples(model), 0)
     assert learner.update(samples(model), 1)["a/kl"] > 0
 
 

@@ -292,6 +292,19 @@ def test_a_folder_that_cannot_be_made_is_the_users_mistake(model: Path, tmp_path
             loop.run(load_config(toy.write_config(tmp_path / "run.toml", model, output, steps=1)))
 
 
+def test_every_environment_has_its_counts_in_every_step(model: Path, tmp_path: Path) -> None:
+    path = toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=4)
+    flat = ["env.e.id=training_toys:broken", "env.e.args={kind = 'flat'}"]  # every answer earns 1
+    loop.run(load_config(path, [*flat, "batch_size=4", "eval.num_examples=0"]))  # they take turns
+    counts = ("groups", "rollouts", "absent", "loss", "loss_share", "tokens", "unscored", "errors", "share")
+    lines = metrics(tmp_path / "run")
+    assert {f"{name}/{count}" for name in "ae" for count in counts} <= set.intersection(*map(set, lines))
+    assert [line["a/groups"] + line["e/groups"] for line in lines] == [1.0] * 4
+    for line in lines:
+        assert (line["e/tokens"] > 0, line["a/tokens"] > 0) == (line["e/groups"] == 1, line["a/groups"] == 1)
+        assert (line["e/loss"], "e/entropy" in line) == (0.0, False)
+
+
 def test_a_run_prints_nothing_of_its_own(model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     loop.run(load_config(toy.write_config(tmp_path / "run.toml", model, tmp_path / "run", steps=1)))
     assert capfd.readouterr() == ("", "")

@@ -115,6 +115,14 @@ def test_a_run_on_demonstrations_shows_its_loss():
     assert text_of(console) == "step 2/2  0:00 left  math loss 0.125\n"
 
 
+def test_an_environment_that_was_not_asked_shows_no_loss_for_its_reward():
+    console = screen(terminal=False)
+    with TrainingDisplay(console) as display:
+        waiting = {"word/groups": 0.0, "word/loss": 0.0}
+        display.step(2, 2, {"math/groups": 1.0, "math/loss": 0.1, "math/mean_reward": 0.5, **waiting})
+    assert text_of(console) == "step 2/2  0:00 left  math 0.500  word -\n"
+
+
 def test_only_the_collections_of_an_evaluation_get_lines_of_their_own_in_a_training_run():
     console = screen(terminal=False)
     with TrainingDisplay(console) as display:

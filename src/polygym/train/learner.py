@@ -8,7 +8,7 @@ re-encoded.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
@@ -51,8 +51,12 @@ class Learner:
         if config.kl_coef and not self._adapters:
             self._reference = (reference or deepcopy(model)).requires_grad_(False).eval()
 
-    def update(self, samples: Sequence[TrainSample], step: int) -> dict[str, float]:
+    def update(self, samples: Sequence[TrainSample], step: int, environments: Iterable[str] = ()) -> dict[str, float]:
         """Learn from the samples of step 0, 1, ...; returns metrics, those of an environment under `<env>/`.
+
+        `tokens` counts the trained tokens of all samples, `loss` is 0 where nothing adds to it, and both are there for
+        every environment of the samples and of `environments`. `entropy`, `clip_fraction`, `mismatch_kl` and `kl` are
+        means over the tokens that were computed; without any there is no mean.
 
         `updates_per_batch` parts, each with its share of every environment, make one optimizer step each; a part's
         weights are scaled up to those of the whole. Samples of advantage 0 are skipped when there is no KL term: they
@@ -63,7 +67,11 @@ class Learner:
         torch.manual_seed(derive_seed(self.config.seed, "update", step))  # of dropout: a resumed run drops the same
         useful = [sample for sample in samples if sample.advantage != 0 or self.config.kl_coef]
         parts = stratify(useful, self.config.updates_per_batch)
-        sums: defaultdict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        sums: dict[str, dict[str, float]] = {
+            name: defaultdict(float) for name in (*environments, *(sample.environment for sample in samples))
+        }
+        for sample in samples:
+            sums[sample.environment]["tokens"] += sample.tokens.trained_tokens
         norms = []
         skipped = 0
         self.model.train()
@@ -117,13 +125,13 @@ class Learner:
 
         measured = {
             "loss": weighted_N.detach() / scale,
-            "tokens": torch.ones_like(weight_N),
+            "computed": torch.ones_like(weight_N),
             "entropy": entropy_N,
             "clip_fraction": losses.clipped_N.float(),
         }
         if first:  # later parts see weights that have already moved: that is no mismatch of two implementations
             measured["mismatch_kl"] = mismatch_kl(old_N, logprobs_N.detach())
-            measured["first_tokens"] = measured["tokens"]
+            measured["first_computed"] = measured["computed"]
         if losses.kl_N is not None:
             measured["kl"] = losses.kl_N.detach()
         names = sorted({sample.environment for sample in samples})
@@ -152,11 +160,11 @@ def stratify(samples: Sequence[TrainSample], parts: int) -> list[list[TrainSampl
 
 
 def _means(total: dict[str, float]) -> dict[str, float]:
-    """Sums over tokens as metrics: `loss` stays a sum, it is weighted already; the others become means."""
+    """Sums over tokens as metrics: `loss`, weighted already, and counts stay sums; the others become means."""
     means = {"loss": total["loss"], "tokens": total["tokens"]}
     for metric in ("entropy", "clip_fraction", "kl"):
         if metric in total:
-            means[metric] = total[metric] / total["tokens"]
-    if total.get("first_tokens"):
-        means["mismatch_kl"] = total["mismatch_kl"] / total["first_tokens"]
+            means[metric] = total[metric] / total["computed"]
+    if total.get("first_computed"):
+        means["mismatch_kl"] = total["mismatch_kl"] / total["first_computed"]
     return means

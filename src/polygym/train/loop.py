@@ -196,15 +196,14 @@ class Trainer:
         if not groups:
             raise PolicyError(f"step {self.done + 1}: no group could be scored: {_causes(self.unsaved)}")
         batch = make_batch(groups, self.scales, self.planned, self.config)
-        metrics = step_metrics(
-            groups, Counter(name for name, _ in planned), self.planned.weights_E, batch, self.policy.version
-        )
+        planned_E = dict.fromkeys(self.settings, 0) | Counter(name for name, _ in planned)
+        metrics = step_metrics(groups, planned_E, self.planned.weights_E, batch, self.policy.version)
         clock.mark("credit")
 
         self.progress.phase("update")
         self.whole = False
         with self.policy.learning():
-            metrics |= self.learner.update(batch.samples, self.done)
+            metrics |= self.learner.update(batch.samples, self.done, self.settings)
         self.policy.version += 1
         self.done += 1
         self.saved_mixture = self.mixture.state_dict()

@@ -25,7 +25,7 @@ def step_metrics(
 
     Args:
         groups_G: the groups that arrived; a dropped group is not among them.
-        planned_E: groups planned for each environment.
+        planned_E: groups planned for each environment of the run, 0 where it has to wait for its turn.
         weights_E: w_e, the weights of `combined/mean_reward`.
         batch: the weighted samples made from the groups.
         step: number of updates before this step, to measure how old each rollout's policy is.

@@ -217,7 +217,7 @@ class TrainingDisplay(CollectionDisplay):
         left = self.seconds_left()
         parts = [f"step {self._step}/{self._max_steps}", *([f"{clock(left)} left"] if left is not None else [])]
         for name, own in self._metrics_E.items():
-            loss = f"loss {own['loss']:.3f}" if "loss" in own else "-"
+            loss = "-" if "groups" in own else f"loss {own['loss']:.3f}"  # a run with groups is one with rewards
             reward = f"{own['mean_reward']:.3f}" if "mean_reward" in own else loss
             errors = f" ({self._errors_E[name]} errors)" if self._errors_E[name] else ""
             parts.append(f"{one_line(name, 40)} {reward}{errors}")
