@@ -171,6 +171,19 @@ def test_a_mistake_is_told_with_its_fix(arguments, said, folder):
     assert done.stderr.startswith("error: ")
 
 
+def test_a_plan_speaks_of_groups_where_the_config_does_and_of_its_weights(folder):
+    mix = "".join(f'[[env]]\nid = "echo_env:load"\nname = "{name}"\nweight = {w}\n' for name, w in (("a", 3), ("b", 1)))
+    (folder / "groups.toml").write_text("groups_per_environment = 4\n" + mix, "utf-8")
+    (folder / "batch.toml").write_text("batch_size = 64\n" + mix, "utf-8")
+    by_groups, by_batch = (
+        json.loads(polygym(folder, "plan", f"{name}.toml", "--json").stdout) for name in ("groups", "batch")
+    )
+    keys = ("groups_per_environment", "groups_with_one_more", "batch_size_with_one_more")
+    assert [by_groups[key] for key in keys] == [4, 12, None]
+    assert [by_batch[key] for key in keys] == [None, 10, 80]
+    assert "batch_size" not in by_groups["advice"]
+
+
 def test_a_plan_shows_the_step_without_training(folder):
     (folder / "mix.toml").write_text(
         'batch_size = 64\n[eval]\nnum_examples = 10\n[[env]]\nid = "echo_env:load"\nname = "echo"\n', "utf-8"

@@ -124,11 +124,45 @@ def test_an_environment_with_its_own_group_size_counts_with_it():
     assert "8 prompts x their own number of responses = 80 rollouts" in str(found)
 
 
-def test_adding_an_environment_raises_the_batch_or_follows_groups_per_environment():
-    found = plan(groups_per_step=12)
-    assert (found.groups_per_environment, found.batch_size_with_one_more) == (4, 64)
-    assert "16 groups a step, which is batch_size = 64 (now 48)" in found.advice
-    assert "groups_per_environment = 4" in found.advice
+def test_adding_an_environment_raises_the_batch_by_what_its_weight_takes():
+    even = plan((environment("a"), environment("b"), environment("c")), groups_per_step=12)
+    assert (even.groups_with_one_more, even.batch_size_with_one_more, even.groups_per_environment) == (16, 64, None)
+    assert even.advice == (
+        "when an environment is added with the default weight of 1: the others keep their groups with 16 groups a "
+        "step, which is batch_size = 64 (now 48)"
+    )
+    own = plan((environment("a", rollouts_per_example=16), environment("b")))
+    assert "batch_size = 48 (now 32; it counts 4 rollouts a group, also where" in own.advice
+    # weights 3 and 1 of 4 with 8 groups; a new one takes a fifth
+    assert plan((environment("a", 3.0), environment("b", 1.0))).groups_with_one_more == 10
+    # weights of .55, .30 and .15 sum to 1, so a new one of weight 1 takes half
+    assert plan().groups_with_one_more == 16
+
+
+@pytest.mark.parametrize("weights", [(1.0,), (0.5, 0.2), (3.0, 1.0, 1.0), (9.0, 0.1), (0.01, 0.01, 5.0)])
+@pytest.mark.parametrize("groups", [3, 8, 50])
+def test_with_the_advised_groups_nobody_loses_any_and_with_one_less_somebody_does(weights, groups):
+    mix = [environment(f"e{number}", weight) for number, weight in enumerate(weights)]
+    found = plan(mix, groups_per_step=groups)
+
+    def kept(raised):
+        more = by_name(plan([*mix, environment("new")], groups_per_step=raised))
+        return all(more[env.name].groups >= env.groups - 1e-6 for env in found.environments)
+
+    assert kept(found.groups_with_one_more)
+    assert not kept(found.groups_with_one_more - 1)
+
+
+def test_where_groups_are_given_by_environment_an_added_one_raises_them_by_itself():
+    mix = (environment("a", rollouts_per_example=16), environment("b"), environment("c"))
+    found = plan(mix, groups_per_step=12, groups_per_environment=4)
+    assert (found.groups_per_environment, found.groups_with_one_more, found.batch_size_with_one_more) == (4, 16, None)
+    assert found.advice == (
+        "when an environment is added with the default weight of 1: groups_per_environment = 4 makes it 16 groups a "
+        "step, and the others keep theirs"
+    )
+    small = plan((environment("a", 0.6), environment("b", 0.2)), groups_per_environment=4)
+    assert "give it weight = 0.4, the mean of the others, or less" in small.advice
 
 
 def test_environments_that_cannot_teach_are_warned_about():

@@ -60,11 +60,13 @@ def make_plan(config: RunConfig, evaluation: Path | None = None, tokens_per_seco
 
     environment = build_environment(config.env)
     settings_E = route_settings(environment, config)
-    shares_E = environment.shares()
+    total = sum(entry.weight for entry in config.env)
+    weights_E = {name: share * total for name, share in environment.shares().items()}
     return plan_batch(
-        [_planned(name, found, shares_E[name], config.max_seq_len) for name, found in settings_E.items()],
+        [_planned(name, found, weights_E[name], config.max_seq_len) for name, found in settings_E.items()],
         groups_per_step=groups_per_step(config, len(settings_E)),
         rollouts_per_example=config.rollouts_per_example,
+        groups_per_environment=config.groups_per_environment,
         updates_per_batch=config.updates_per_batch,
         micro_batch_tokens=config.micro_batch_tokens,
         max_seq_len=config.max_seq_len,

@@ -14,7 +14,7 @@ from typing import Any
 from polygym.environments.weights import normalize_weights
 from polygym.errors import UsageError
 from polygym.mixture.evidence import Evidence
-from polygym.mixture.plan_advice import advice, warnings
+from polygym.mixture.plan_advice import advice, groups_with_one_more, warnings
 from polygym.mixture.plan_text import plan_text
 from polygym.mixture.schedule import GroupSchedule
 from polygym.mixture.shares import water_fill
@@ -85,6 +85,9 @@ class BatchPlan:
     """A step of a run, worked out; `to_dict()` for programs, `str()` for people.
 
     Tokens are those that the policy writes: as many as in the evaluation, or the limit of an environment without one.
+    `groups_with_one_more` is G after an environment is added: what `groups_per_environment` makes it where the config
+    gives that, else what leaves the others their groups beside one of weight 1, with `batch_size_with_one_more`, which
+    is that in the unit of the config's key and None beside `groups_per_environment`.
     """
 
     prompts_per_step: int
@@ -99,8 +102,9 @@ class BatchPlan:
     environments: tuple[EnvironmentPlan, ...]
     group_sizes: tuple[GroupSizePlan, ...]
     tokens_per_second: float | None
-    groups_per_environment: int
-    batch_size_with_one_more: int
+    groups_per_environment: int | None
+    groups_with_one_more: int
+    batch_size_with_one_more: int | None
     combined_reward: float | None
     advice: str
     warnings: tuple[str, ...]
@@ -122,6 +126,7 @@ def plan_batch(
     *,
     groups_per_step: int,
     rollouts_per_example: int,
+    groups_per_environment: int | None = None,
     updates_per_batch: int = 1,
     micro_batch_tokens: int,
     max_seq_len: int,
@@ -132,8 +137,9 @@ def plan_batch(
     """Work out a step.
 
     Args:
-        environments: those of the mix; a weight of 0 leaves one out.
+        environments: those of the mix, with their weights as the config gives them; a weight of 0 leaves one out.
         groups_per_step: G, the prompts of a step.
+        groups_per_environment: where the config gives G by it.
         rollouts_per_example: K, the responses to a prompt, where an environment has no own.
         updates_per_batch: optimizer updates on each batch.
         micro_batch_tokens: tokens of one forward and backward pass at most.
@@ -187,7 +193,9 @@ def plan_batch(
     sequence_tokens = sum(
         plan.rollouts * _sequence_tokens(env, plan, max_seq_len) for (env, _), plan in zip(mix, plans, strict=True)
     )
-    per_environment = math.ceil(groups_per_step / len(mix))
+    given_E = {env.name: env.weight for env, _ in mix}
+    per_environment = groups_per_environment
+    raised = groups_with_one_more(given_E, groups_per_step)
     combined = _combined(plans)
     return BatchPlan(
         prompts_per_step=groups_per_step,
@@ -203,9 +211,17 @@ def plan_batch(
         group_sizes=tuple(_group_size(size, plans, groups_per_step, tokens_per_second) for size in GROUP_SIZES),
         tokens_per_second=tokens_per_second,
         groups_per_environment=per_environment,
-        batch_size_with_one_more=per_environment * (len(mix) + 1) * rollouts_per_example,
+        groups_with_one_more=raised if per_environment is None else groups_per_step + per_environment,
+        batch_size_with_one_more=raised * rollouts_per_example if per_environment is None else None,
         combined_reward=combined,
-        advice=advice(len(mix), groups_per_step, rollouts_per_example),
+        advice=advice(
+            given_E,
+            groups_per_step,
+            rollouts_per_example,
+            own_k=any(plan.rollouts_per_example != rollouts_per_example for plan in plans),
+            raised=raised,
+            per_environment=per_environment,
+        ),
         warnings=tuple(warnings(plans, evidence, groups_per_step, combined)),
     )
 
