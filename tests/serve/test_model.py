@@ -137,7 +137,7 @@ def test_a_policy_that_tells_no_token_ids_is_not_passed_off_as_one_that_does() -
     with served(Scripted(lambda request: said("4")), return_token_ids=True) as url:
         status, answer = send(f"{url}/v1/responses", {"input": "2+2?"})
     assert status == 400
-    assert answer["error"]["message"] == "model 'scripted' does not tell token ids"
+    assert answer["error"]["message"] == "model 'scripted' does not tell token ids and log-probabilities"
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])

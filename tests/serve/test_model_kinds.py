@@ -127,11 +127,15 @@ def test_fields_that_are_not_ours_reach_the_endpoint_and_responses_fields_in_the
             model="any",
             input="?",
             reasoning={"effort": "low"},
-            text={"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}},
+            text={"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}, "verbosity": "low"},
             tool_choice={"type": "function", "name": "get_weather"},
             truncation="auto",
         )
-    chat, response = (request.body for request in endpoint.requests)
+        client.responses.create(model="any", input="?", text={"verbosity": "high"})
+        client.chat.completions.create(model="any", messages=messages, max_completion_tokens=None, max_tokens=7)
+    chat, response, wordy, short = (request.body for request in endpoint.requests)
+    assert (response["verbosity"], wordy["verbosity"]) == ("low", "high")
+    assert short["max_tokens"] == 7
     assert (chat["tool_choice"], chat["top_k"]) == ("required", 5)
     assert response["reasoning_effort"] == "low"
     assert response["response_format"] == {

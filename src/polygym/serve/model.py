@@ -125,8 +125,10 @@ class ModelServer:
         for turn in turns:
             if turn.finish_reason == "context":
                 raise context_overflow(turn.usage.prompt_tokens)
-            if asked.token_ids and turn.token_ids is None:
-                raise bad_request(f"model {self.model!r} does not tell token ids", "return_token_ids")
+            if asked.token_ids and None in (turn.prompt_token_ids, turn.token_ids, turn.logprobs):
+                raise bad_request(
+                    f"model {self.model!r} does not tell token ids and log-probabilities", "return_token_ids"
+                )
             if asked.logprobs and turn.logprobs is None:
                 raise bad_request(f"model {self.model!r} does not tell log-probabilities", "logprobs")
         return turns

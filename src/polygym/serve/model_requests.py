@@ -25,29 +25,17 @@ MOST_CHOICES = 128
 
 #: Fields that the server reads itself.
 _HEEDED = frozenset(
-    {"logprobs", "max_completion_tokens", "max_tokens", "model", "n", "return_token_id_information"}
-) | {
-    "return_token_ids",
-    "return_tokens_as_token_ids",
-    "seed",
-    "stream",
-    "stream_options",
-    "task",
-}
+    {"logprobs", "max_completion_tokens", "max_tokens", "model", "n", "return_token_id_information",
+     "return_token_ids", "return_tokens_as_token_ids", "seed", "stream", "stream_options", "task"}
+)  # fmt: skip
 _CHAT = _HEEDED | {"messages", "stop", "temperature", "tools", "top_p"}
 _RESPONSES = _HEEDED | {"input", "instructions", "max_output_tokens", "stop", "temperature", "tools", "top_p"}
 
 #: Fields that say nothing about how an answer is sampled, and wishes that may stay unfulfilled.
-_HINTS = frozenset({"include", "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention"}) | {
-    "reasoning",
-    "reasoning_effort",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "truncation",
-    "user",
-    "verbosity",
-}
+_HINTS = frozenset(
+    {"include", "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention", "reasoning",
+     "reasoning_effort", "safety_identifier", "service_tier", "store", "truncation", "user", "verbosity"}
+)  # fmt: skip
 #: Fields that have a value which asks for nothing.
 _NEUTRAL: Mapping[str, Callable[[Any], bool]] = {
     "background": lambda value: value is False,
@@ -110,7 +98,7 @@ class RequestReader:
         messages, previous = read_messages(body.get("messages"))
         if not messages:
             raise bad_request("messages must hold at least one message", "messages")
-        limit = body.get("max_completion_tokens", body.get("max_tokens"))
+        limit = body.get("max_tokens") if body.get("max_completion_tokens") is None else body["max_completion_tokens"]
         given = {"max_output_tokens": limit, **{key: body.get(key) for key in ("temperature", "top_p", "stop")}}
         sampling = read_create_params({"input": "-", **given}, "request").sampling
         choices = body.get("n")
@@ -160,8 +148,10 @@ class RequestReader:
         """The fields that go on to an endpoint, or that decide something here."""
         extra = {}
         for name, value in body.items():
-            if value is None or name in read or (name in _NEUTRAL and _NEUTRAL[name](value)):
+            if value is None or name in read:
                 continue
+            if name in _NEUTRAL and _NEUTRAL[name](value) and not (name == "text" and self.forwards):
+                continue  # an endpoint is still told the wishes in `text`
             if (name == "tool_choice" and value == "none") or (self.forwards and name not in _UNREADABLE):
                 extra[name] = value
             elif name not in _HINTS and not self.wants_task:  # what a task's demonstration is, no field changes
