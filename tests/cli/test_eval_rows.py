@@ -82,11 +82,14 @@ def test_the_rows_of_two_environments_are_played_by_servers_that_run(place: Work
     place.ok("data", "blend", *adds, "--output", "results/blend_input.jsonl")
     given = ["--input", "results/blend_input.jsonl", "--output", "results/blend_outputs.jsonl"]
     table = place.ok("eval", "run", "--no-serve", "--head-port", place.port, *given)
-    assert [line.split()[:4] for line in table.splitlines()[2:]] == [
+    assert [line.split()[:4] for line in table.splitlines()[2:5]] == [
         ["example_single_tool_call", "5", "5", "1.000"],
         ["example_multi_step", "5", "5", "1.000"],
         ["combined", "10", "10", "1.000"],
     ]
+    of_multi_step = table.split("example_multi_step")[-1].splitlines()
+    assert ["reward/handed_in", "1.000"] in [line.split() for line in of_multi_step]
+    assert ["original_term_minefield_hit", "0.000"] in [line.split() for line in of_multi_step]
     rows = place.lines("results/blend_outputs.jsonl")
     assert len(rows) == 10
     assert {row["environment"] for row in rows} == set(EXAMPLES)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polygym.cli.eval_rows import Servers, evaluate_input
+from polygym.cli.eval_rows import Servers, evaluate_input, metrics_tables
 from polygym.cli.values import check_scored, print_json, read_arguments, refuse
 from polygym.errors import UsageError
 from polygym.text import printable
@@ -146,6 +146,8 @@ def run(
         print_json(results.to_dict())
     else:
         typer.echo(printable(results))
+        if rows is not None:
+            typer.echo(f"\n{printable(metrics_tables(results))}")
     check_scored(results.failures)
 
 

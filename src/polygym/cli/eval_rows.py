@@ -115,6 +115,8 @@ def evaluate_input(
     from polygym.serve.masking import hide_arguments
 
     hide_arguments(servers.model_api_key)
+    if servers.model_api_key:
+        hide_arguments([servers.model_api_key])
     servers.check()
     rows, lines = read_wire_rows(path)
     check_rows(rows, lines)
@@ -142,6 +144,18 @@ def evaluate_input(
             )
 
     return asyncio.run(work())
+
+
+def metrics_tables(results: Results) -> str:
+    """A table of each environment's reward functions, metrics and lengths: means over its rollouts."""
+    from polygym.tables import number, plain_table
+
+    tables = []
+    for name, found in results.environments.items():
+        means = {f"reward/{function}": value for function, value in found.rewards.items()} | found.metrics
+        means |= {"turns": found.turns_mean, "completion tokens": found.completion_tokens_mean}
+        tables.append(plain_table([name, "mean"], [(metric, number(value)) for metric, value in means.items()]))
+    return "\n\n".join(tables)
 
 
 @asynccontextmanager
