@@ -24,7 +24,9 @@ NUMBER = re.compile(
     rf"""(?:(?<![\w)}}\].])[-+−])?            # a sign, unless it subtracts
     (?:\d*\s?\\[dt]?frac\{{\d+\}}\{{\d+\}}    # \frac{{1}}{{2}}, 1\frac{{1}}{{2}}
     |\d+\ \d+/\d+                             # 1 1/2
-    |(?:{DIGITS})(?:/\d+|[eE][-+]?\d+\b)?)   # 1,000.5 or 1/2 or 1e3
+    |(?<!\w)\d[0-9A-F]*+_(?:\d|\{{\w{{1,8}}\}})   # 1010_2
+    |(?<![\d_])(?<!_\{{)                        # no index, as in x_2
+     (?:{DIGITS})(?:/\d+|[eE][-+]?\d+\b)?)   # 1,000.5 or 1/2 or 1e3
     (?:\s?\\?%)?""",
     re.VERBOSE,
 )

@@ -4,7 +4,8 @@ The one idea: the shape of an answer is read from its text, so each part is comp
 where it is one; only what is left, an expression, needs algebra, and goes to `compare`.
 
 Decisions: a bare comma list and a set have no order, a tuple and an interval do; `\\pm a` is the list a, -a; `x = 5`
-answers 5; a comma inside brackets may separate thousands or elements, and either reading may match.
+answers 5; a comma inside brackets may separate thousands or elements, and either reading may match, while a bare 1,000
+is the number; `[5]` is no number, and neither is `--5`, printed as a dash and a 5; a base is part of an answer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from polygym.rewards.bases import base_numeral, has_base, without_base_ten
 from polygym.rewards.notation import clean, squash
 from polygym.rewards.plain_numbers import NO_UNITS, equal_numbers, plain_number
 
@@ -20,6 +22,9 @@ MAX_LENGTH = 10_000  # no answer is longer, in characters
 MAX_PARTS = 200
 MAX_DEPTH = 8
 THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d{3}(?!\d))")
+UNSPACED = re.compile(r",\S")
+ZERO_GROUP = re.compile(r",0\d")
+TWO_SIGNS = re.compile(r"(?:^|[({\[,;=])\s*[-+]\s*[-+]")
 CONJUNCTION = re.compile(r"\s*,?\s+(?:or|and)\s+|\s*\\(?:lor|vee)(?![A-Za-z])\s*")
 RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|lt|gt|equiv|subset|cup|cap|setminus)(?![A-Za-z])|!=|\|\s*[A-Za-z]+\s*[<>=]")
 EQUALS = re.compile(r"(?<![<>!:=])=(?!=)|\\in(?![A-Za-z])|:=|\\Rightarrow|\\implies|\\to(?![A-Za-z])")
@@ -64,16 +69,24 @@ def _same(gold: str, prediction: str, compare: Compare, depth: int) -> bool:
         return False
     if squash(gold) == squash(prediction):
         return True
+    if TWO_SIGNS.search(gold) or TWO_SIGNS.search(prediction):
+        return False
+    gold, prediction = without_base_ten(gold), without_base_ten(prediction)
+    if (based := base_numeral(gold)) and base_numeral(prediction):
+        return based == base_numeral(prediction)
     gold_number, number = plain_number(gold), plain_number(prediction)
     if gold_number and number and equal_numbers(gold_number, number):
         return True
     if (verdict := _same_words(gold, prediction)) is not None:
         return verdict
+    gold, prediction = _unwrapped(gold), _unwrapped(prediction)
     gold_shapes, shapes = _shapes(gold), _shapes(prediction)
-    if single := _single(gold_shapes):
-        return _same(single, prediction, compare, depth + 1)
-    if single := _single(shapes):
-        return _same(gold, single, compare, depth + 1)
+    for single in _singles(gold_shapes):
+        if _same(single, prediction, compare, depth + 1):
+            return True
+    for single in _singles(shapes):
+        if _same(gold, single, compare, depth + 1):
+            return True
     if any(_same_shape(left, right, compare, depth) for left in gold_shapes for right in shapes):
         return True
     gold_assigned, assigned = _assignment(gold), _assignment(prediction)
@@ -85,9 +98,9 @@ def _same(gold: str, prediction: str, compare: Compare, depth: int) -> bool:
         return _same(gold, assigned[1], compare, depth + 1)
     if gold_assigned and SYMBOL.fullmatch(gold_assigned[0].strip()):
         return _same(gold_assigned[1], prediction, compare, depth + 1)
-    if (gold_number and number) or (gold_shapes and shapes):
+    if (gold_number or gold_shapes) and (number or shapes):
         return False
-    if (gold_shapes and number) or (shapes and gold_number):
+    if any(len(shape.parts) == 1 for shape in (*gold_shapes, *shapes)) or has_base(gold) or has_base(prediction):
         return False
     return compare(gold, prediction)
 
@@ -156,17 +169,33 @@ def _shapes(text: str) -> list[Shape]:
         inner, kind = text, "list"
     if RELATION.search(inner):
         return []
+    grouped = THOUSANDS.sub(lambda match: match[0].replace(",", ""), inner)
     readings = []
-    for reading in dict.fromkeys((THOUSANDS.sub(lambda match: match[0].replace(",", ""), inner), inner)):
+    for reading in dict.fromkeys((grouped, grouped if kind == "list" and _only_thousands(inner) else inner)):
         parts = _expand(_split(reading)) if kind in ("list", "set") else _split(reading)
-        if len(parts) > 1 or kind == "set":
+        if len(parts) > 1 or kind not in ("list", "()"):
             readings.append(Shape(kind, tuple(parts)))
     return readings
 
 
-def _single(shapes: list[Shape]) -> str | None:
-    """The element of a set of one, which is as good as the element."""
-    return shapes[0].parts[0] if shapes and len(shapes[0].parts) == 1 else None
+def _only_thousands(text: str) -> bool:
+    """Whether the commas of a bare `text` group digits wherever they can: 1,000, 2,000 but not 10,200,3."""
+    rest = THOUSANDS.sub("0", text)
+    return rest != text and (not UNSPACED.search(rest) or ZERO_GROUP.search(text) is not None)
+
+
+def _singles(shapes: list[Shape]) -> list[str]:
+    """The element of a set of one, in each reading: it is as good as the set."""
+    return [shape.parts[0] for shape in shapes if shape.kind == "set" and len(shape.parts) == 1]
+
+
+def _unwrapped(text: str) -> str:
+    """`text` without round brackets about the whole of it."""
+    for _ in range(MAX_DEPTH):
+        if text[:1] != "(" or text[-1:] != ")" or not _encloses(text, 1) or len(_split(text[1:-1])) > 1:
+            break
+        text = text[1:-1].strip()
+    return text
 
 
 def _expand(parts: list[str]) -> list[str]:

@@ -21,6 +21,8 @@ CHARACTERS = str.maketrans(
     }
 )  # fmt: skip
 SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-", strict=True))
+SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
+SUBSCRIPT = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
 SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 TEXT = re.compile(
     r"\\(?:text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mathsf|mbox|hbox|rm|bf)\s*\{([^{}]*)\}"
@@ -80,12 +82,12 @@ def clean(text: str) -> str:
 
 def squash(text: str) -> str:
     """`text` without white space, to compare spellings. Space between digits stays: 1 2 is not 12."""
-    return "".join(DIGIT_SPACE.sub("_", text).split())
+    return "".join(DIGIT_SPACE.sub("~", text).split())
 
 
 def _to_ascii(text: str) -> str:
     pieces = []
-    for character in SUPERSCRIPT.sub(_power, text):
+    for character in SUBSCRIPT.sub(_index, SUPERSCRIPT.sub(_power, text)):
         kind = unicodedata.category(character)
         if kind == "Nd":
             pieces.append(str(unicodedata.digit(character)))
@@ -101,3 +103,7 @@ def _to_ascii(text: str) -> str:
 
 def _power(match: re.Match[str]) -> str:
     return "^{" + "".join(SUPERSCRIPTS[character] for character in match[0]) + "}"
+
+
+def _index(match: re.Match[str]) -> str:
+    return "_{" + "".join(SUBSCRIPTS[character] for character in match[0]) + "}"

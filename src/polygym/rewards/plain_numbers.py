@@ -73,7 +73,7 @@ def plain_number(text: str) -> PlainNumber | None:
     text = text.strip()
     if not text or len(text) > MAX_DIGITS:
         return None
-    if text[0] + text[-1] in ("()", "{}") and text.count(text[0]) == 1 and "," not in text:
+    if text[0] + text[-1] in ("()", "{}") and text.count(text[0]) == 1 and (text[0] == "(" or "," not in text):
         text = text[1:-1].strip()
     if ten := TEN.match(text):
         value, end, places = _power_of_ten(ten[2] or ten[3]), ten.end(), 0
