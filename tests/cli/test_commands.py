@@ -192,4 +192,7 @@ def test_a_plan_shows_the_step_without_training(folder):
     assert (plan["prompts_per_step"], plan["rollouts_per_example"], plan["batch_size"]) == (8, 8, 64)
     dry = polygym(folder, "rl", "run", "mix.toml", "--dry-run")
     assert "8 prompts x 8 responses = 64 rollouts a step" in dry.stdout
+    assert dry.stderr == "not checked: the weights of nano, and whether a step fits into memory\n"
+    refused = polygym(folder, "rl", "run", "mix.toml", "--dry-run", "--set", "device=cuda:7")
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
     assert not (folder / "runs").exists()

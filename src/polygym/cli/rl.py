@@ -31,7 +31,7 @@ def run(
         typer.Option("--set", metavar="KEY=VALUE", help="Replace a key: learning_rate=1e-5, env.math.weight=2."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the config, load its environments, print the plan; train nothing.")
+        bool, typer.Option("--dry-run", help="Check what can be checked without training, and print the plan.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
@@ -44,13 +44,15 @@ def run(
     loaded = load_config(config, settings or [])
     if dry_run:
         from polygym.cli.plan import make_plan
+        from polygym.train.dry_run import check_run
         from polygym.train.evaluation import fewer_examples, held_out_environment
         from polygym.train.setup import build_environment
 
-        environment = held_out_environment(build_environment(loaded.env), loaded)
-        if line := fewer_examples(environment, loaded):
-            typer.echo(line, err=True)
+        trained = build_environment(loaded.env)
+        notes = [fewer_examples(held_out_environment(trained, loaded), loaded)]
+        notes += check_run(loaded, trained, resume=resume)
         _print(make_plan(loaded), as_json)
+        typer.echo("\n".join(filter(None, notes)), err=True)
         return
     from polygym.cli.tracker import TensorBoardTracker
     from polygym.cli.watch import TrainingWatch
