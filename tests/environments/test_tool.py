@@ -185,6 +185,56 @@ def test_a_tool_that_never_returns_is_given_up_and_the_rollout_goes_on(message: 
     assert time.perf_counter() - started < 10
 
 
+@pytest.mark.parametrize("name", ["spin", "wait"])
+def test_a_tool_that_uses_up_the_time_of_the_rollout_says_so_and_the_rollout_is_judged(name: str) -> None:
+    async def wait() -> None:
+        """Never return."""
+        await asyncio.sleep(60)
+
+    calls = tuple(ToolCall(name, id=str(number)) for number in range(3))
+    policy = Script(Message("assistant", "0", tool_calls=calls), "done")
+    world = env(tools=[*TOOLS, wait], tool_timeout_seconds=0.4)
+    rollout = run(world, policy, timeout_seconds=1.0)
+    assert (rollout.cause, rollout.reward) == (None, 1.0)
+    given_up = f"Error: {name} did not return within 0.4 seconds and was given up"
+    assert (rollout.stop_reason, rollout.truncated, len(policy.requests)) == ("time_budget", True, 1)
+    told = texts(rollout, "tool")
+    assert told[:2] == [given_up] * 2
+    assert told[2].startswith(f"Error: {name} did not return within 0.")
+    assert told[2].endswith(" seconds and was given up; the time of the rollout is used up")
+    assert rollout.metrics == {"tool_calls": 3, "tool_errors": 3}
+
+
+def test_calls_that_run_together_use_up_the_time_of_the_rollout_together() -> None:
+    calls = tuple(ToolCall("fetch", {"seconds": 60}, str(number)) for number in range(3))
+    policy = Script(Message("assistant", "0", tool_calls=calls), "done")
+    rollout = run(env(parallel_tool_calls=True), policy, timeout_seconds=1.0)
+    assert (rollout.stop_reason, rollout.reward) == ("time_budget", 1.0)
+    assert all(text.endswith("; the time of the rollout is used up") for text in texts(rollout, "tool"))
+
+
+def test_a_call_after_the_time_of_the_rollout_is_not_run() -> None:
+    log.clear()
+    calls = (ToolCall("spin", id="1"), ToolCall("add", {"a": 1}, "2"))
+    rollout = run(env(), Script(Message("assistant", "0", tool_calls=calls)), timeout_seconds=1.0)
+    assert (rollout.stop_reason, rollout.reward, log) == ("time_budget", 1.0, [])
+    assert texts(rollout, "tool")[1] == "Error: add was not run: the time of the rollout is used up"
+
+
+def test_a_policy_that_uses_up_the_time_is_unscored_as_ever() -> None:
+    class Slow(Script):
+        async def complete(self, request: Any) -> Any:
+            await asyncio.sleep(0.8)
+            return await super().complete(request)
+
+    rollout = run(env(), Slow(call("sleep", seconds=0.05), "0"), timeout_seconds=1.0)
+    assert rollout.cause is not None
+    assert (rollout.cause.kind, rollout.reward, texts(rollout, "tool")) == ("timeout", None, ["slept"])
+    late = run(env(), Slow(call("sleep", seconds=60), "0"), timeout_seconds=1.0)
+    assert late.cause is not None
+    assert (late.cause.kind, late.reward) == ("timeout", None)
+
+
 def test_a_slow_tool_still_returns() -> None:
     assert answer_to(call("sleep", seconds=0.05)) == ["slept"]
 

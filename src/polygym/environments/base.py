@@ -33,7 +33,8 @@ Split = Literal["train", "held_out"]
 SPLITS: tuple[Split, ...] = ("train", "held_out")
 State = dict[str, Any]
 """What one episode knows: `task`, `answer`, `info`, `prompt`, `messages` (all so far), `turn` (answers so far), `seed`,
-`metrics` (numbers for the record), and whatever the hooks put there."""
+`metrics` (numbers for the record), `deadline` (when tools have to be done, on `time.monotonic`, or None), and whatever
+the hooks put there."""
 
 
 class Environment:

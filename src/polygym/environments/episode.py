@@ -11,6 +11,7 @@ that holds giving the `stop_reason`:
     answered      the environment has nothing to say
     max_turns     the turn limit is reached
     token_budget  the tokens of the whole rollout are used up (also where that cut the last answer)
+    time_budget   a tool used up the time of the whole rollout, but for a part that is kept for the rubric
 then the rubric, then the `@cleanup` hooks. `env_response` runs for the last answer too. A failure gives `error`.
 
 The environment's half of all this is an `EnvironmentSession`.
@@ -20,14 +21,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from time import perf_counter
+from time import monotonic, perf_counter
 
 from polygym.environments.base import Environment
-from polygym.environments.session import EnvironmentSession, EpisodeFailure
+from polygym.environments.session import OUT_OF_TIME, EnvironmentSession, EpisodeFailure
 from polygym.errors import PolicyError, UsageError
 from polygym.policies.base import Policy, Request, Sampling
 from polygym.rollout import Cause, Rollout, Task, Turn
 from polygym.seeds import derive_seed
+
+TOOLS_FRACTION = 0.9  # of a rollout's time, within which tools have to be done
 
 
 async def play(
@@ -75,6 +78,8 @@ async def play(
     )
     episode = _Episode(session, policy, rollout, sampling, max_turns, max_total_tokens)
     started = perf_counter()
+    if timeout_seconds is not None:
+        session.state["deadline"] = monotonic() + TOOLS_FRACTION * timeout_seconds
     try:
         async with asyncio.timeout(timeout_seconds) as deadline:
             with policy.episode():
@@ -171,6 +176,10 @@ class _Episode:
                 return reason
             if not replied:
                 return "answered"
+            # A policy that took longer itself is not judged by what its tools had no time for.
+            if session.state.get(OUT_OF_TIME) and session.environment_seconds > self.policy_seconds:
+                rollout.truncated = True
+                return "time_budget"
             if number + 1 >= max_turns:
                 return "max_turns"
             if used_up:

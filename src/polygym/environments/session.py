@@ -19,6 +19,9 @@ from polygym.rollout import Cause, Task, Turn
 if TYPE_CHECKING:
     from polygym.environments.base import Environment, State
 
+OUT_OF_TIME = "out_of_time"
+"""Key of the state: a tool has used up the time of the rollout."""
+
 
 class EpisodeFailure(Exception):
     """The episode cannot go on; `cause` goes to the rollout, which is unscored."""
@@ -67,6 +70,7 @@ class EnvironmentSession:
             "turn": 0,
             "seed": seed,
             "metrics": self.metrics,
+            "deadline": None,
         }
 
     @property

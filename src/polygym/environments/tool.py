@@ -5,17 +5,22 @@ policy as text with role "tool", one message for each call in the order of the c
 be refused without running anything is refused by `check_call`, here and where the tools are those of a server.
 
 A plain function runs in a thread and should not touch what other episodes use; an `async def` runs in the event loop.
+
+A call waits no longer than the rollout has time (`state["deadline"]`). One that used it up says so to the policy, sets
+`state["out_of_time"]`, and the calls after it are not run: the rollout is judged as it stands.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from polygym.environments.base import State
 from polygym.environments.multi_turn import DEFAULT_MAX_TURNS, MultiTurnEnv
+from polygym.environments.session import OUT_OF_TIME
 from polygym.environments.tools import STATE, Tool, tools_by_name
 from polygym.environments.workers import Overrun, Workers
 from polygym.errors import UsageError, nearest
@@ -33,7 +38,8 @@ class ToolEnv(MultiTurnEnv):
 
     Args:
         tools: functions with type hints and a docstring; one that has a parameter `state` is given the episode's state.
-        tool_timeout_seconds: a call that takes longer is given up and says so; None waits for ever.
+        tool_timeout_seconds: a call that takes longer is given up and says so; None waits for ever, and runs plain
+            functions in place.
         tool_output_characters: a longer result is cut there and says so.
         parallel_tool_calls: whether the calls of one turn may run at the same time, where they are independent. Their
             results keep the order of the calls.
@@ -90,20 +96,32 @@ class ToolEnv(MultiTurnEnv):
             return refusal, True
         tool = self._functions[call.name]
         arguments = {**accepted, STATE: state} if tool.wants_state else accepted
+        limit, is_last = self._seconds(state)
+        if state.get(OUT_OF_TIME):
+            return f"Error: {call.name} was not run: the time of the rollout is used up", True
         # Tools are other people's code: what they raise is for the policy to read.
         try:
-            return _as_text(await self._run(tool, arguments)), False
+            return _as_text(await self._run(tool, arguments, limit)), False
         except Overrun:
-            return (
-                f"Error: {call.name} did not return within {self.tool_timeout_seconds:g} seconds and was given up",
-                True,
-            )
+            text = f"Error: {call.name} did not return within {round(limit or 0, 2):g} seconds and was given up"
+            if not is_last:
+                return text, True
+            state[OUT_OF_TIME] = True
+            return f"{text}; the time of the rollout is used up", True
         except (Exception, SystemExit) as error:
             return f"Error: {call.name} raised {type(error).__name__}: {error}", True
 
-    async def _run(self, tool: Tool, arguments: dict[str, Any]) -> Any:
-        limit = self.tool_timeout_seconds
-        if not tool.is_async and limit is not None:
+    def _seconds(self, state: State) -> tuple[float | None, bool]:
+        """How long a call may take, and whether that is the rest of the rollout's time.
+
+        Where none is left, it was not a tool that used it up: nothing is cut for that.
+        """
+        limit, deadline = self.tool_timeout_seconds, state.get("deadline")
+        left = 0.0 if deadline is None else deadline - time.monotonic()
+        return (left, True) if left > 0 and (limit is None or left < limit) else (limit, False)
+
+    async def _run(self, tool: Tool, arguments: dict[str, Any], limit: float | None) -> Any:
+        if not tool.is_async and self.tool_timeout_seconds is not None and limit is not None:
             returned = await _workers.call(tool.function, arguments, limit)
         else:
             returned = tool.function(**arguments)
