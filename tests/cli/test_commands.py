@@ -40,6 +40,22 @@ def load(name="echo"):
     return Echo(ROWS, rubric=pg.Rubric([exact]), name=name, held_out=0.5)
 
 
+def worded(completion):
+    return "good"
+
+
+class Lost(Echo):
+    def demonstrate(self, task):
+        raise LookupError("no demonstration here")
+
+
+def mixed():
+    kinds = {"worded": (Echo, worded), "lost": (Lost, exact), "fine": (Echo, exact)}
+    envs = [kind(ROWS, rubric=pg.Rubric([reward]), name=name, held_out=0.5) for name, (kind, reward) in kinds.items()]
+    none = Echo(ROWS, rubric=pg.Rubric([exact]), name="none", held_out=0.0)
+    return pg.EnvGroup([*envs, none])
+
+
 def pair():
     judged = Echo(ROWS, rubric=pg.Rubric([broken]), name="b", held_out=0.5)
     return pg.EnvGroup([load(), judged], env_names=["echo", "judged"])
@@ -116,6 +132,22 @@ def test_an_environment_without_any_score_is_named_with_its_cause_and_is_exit_co
     told = "judged: none of 4 rollouts was scored (reward 4); reward: reward function 'broken' raised RuntimeError: no "
     assert told in done.stdout
     assert done.stderr.splitlines()[-1] == "error: no rollout of judged was scored; the cause stands with the results"
+
+
+def test_an_environment_that_fails_a_check_keeps_no_other_from_its_checks(folder):
+    tested = polygym(folder, "env", "test", "echo_env:mixed", "-n", "2", "--json")
+    assert (tested.returncode, tested.stderr) == (1, "")
+    checks = json.loads(tested.stdout)["checks"]
+    failed = {(check["environment"], check["name"]): check["detail"] for check in checks if check["passed"] is False}
+    assert failed.keys() == {
+        ("worded", "demonstrations earn their reward"),
+        ("worded", "an empty answer is scored"),
+        ("lost", "demonstrations earn their reward"),
+        ("none", "both splits have tasks and share none"),
+    }
+    assert failed["worded", "an empty answer is scored"].startswith("reward function 'worded' returned 'good' (str)")
+    assert failed["lost", "demonstrations earn their reward"] == "LookupError: no demonstration here"
+    assert len(checks) == 14
 
 
 def test_an_earlier_evaluation_is_replaced_only_with_overwrite(folder):

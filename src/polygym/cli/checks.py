@@ -12,8 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from polygym.collect.evaluate import evaluate
-from polygym.collect.results import Results
 from polygym.environments import Environment
+from polygym.errors import PolygymError
 from polygym.messages import Message
 from polygym.policies.base import Policy, Request
 from polygym.rollout import Rollout, Task, Turn
@@ -52,20 +52,22 @@ def check_environment(load: Callable[[], Environment], num_examples: int) -> Ite
         load: builds the environment; it is called twice.
         num_examples: held-out tasks of each leaf to play.
     """
-    environment, again = load(), load()
-    leaves = environment.leaves()
+    leaves, again = load().leaves(), load().leaves()
     for route, leaf in leaves.items():
         yield _splits(route, leaf)
-        yield _repeats(route, leaf, again.leaves()[route])
-    held_out = min(len(leaf.tasks("held_out")) for leaf in leaves.values())
-    if not held_out:
-        return
-    asked = min(num_examples, held_out)
-    oracle = evaluate(environment, "oracle", num_examples=asked, rollouts_per_example=1)
-    silent = evaluate(environment, SilentPolicy(), num_examples=asked, rollouts_per_example=1)
+        yield _repeats(route, leaf, again.get(route))
+    played = {"demonstrations earn their reward": _demonstrations, "an empty answer is scored": _silence}
     for route, leaf in leaves.items():
-        yield _demonstrations(route, leaf, oracle)
-        yield _silence(route, silent)
+        if asked := min(num_examples, len(leaf.tasks("held_out"))):
+            for name, find in played.items():
+                try:
+                    passed, detail = find(leaf, asked)
+                except (
+                    Exception
+                ) as error:  # environments are other people's code, and their faults are what is looked for
+                    words = str(error) if isinstance(error, PolygymError) else f"{type(error).__name__}: {error}"
+                    passed, detail = False, words
+                yield Check(route, name, passed, detail)
 
 
 def _fingerprint(tasks: Sequence[Task]) -> list[tuple[object, ...]]:
@@ -82,35 +84,36 @@ def _splits(route: str, leaf: Environment) -> Check:
     return Check(route, "both splits have tasks and share none", not shared and bool(train and held_out), detail)
 
 
-def _repeats(route: str, leaf: Environment, again: Environment) -> Check:
+def _repeats(route: str, leaf: Environment, again: Environment | None) -> Check:
+    name = "loading again gives the same tasks"
+    if again is None:
+        return Check(route, name, False, "the second time there is no such environment")
     same = all(_fingerprint(leaf.tasks(split)) == _fingerprint(again.tasks(split)) for split in ("train", "held_out"))
     detail = "ids, prompts and answers are equal" if same else "ids, prompts or answers differ; derive them from `seed`"
-    return Check(route, "loading again gives the same tasks", same, detail)
+    return Check(route, name, same, detail)
 
 
-def _demonstrations(route: str, leaf: Environment, results: Results) -> Check:
-    name = "demonstrations earn their reward"
+def _demonstrations(leaf: Environment, num_examples: int) -> tuple[bool | None, str]:
     tasks = {task.id: task for task in leaf.tasks("held_out")}
-    played = [rollout for rollout in results.rollouts if rollout.environment == route]
-    if leaf.demonstrate(tasks[played[0].task_id]) is None:
-        return Check(route, name, None, "demonstrate(task) is not defined")
+    if leaf.demonstrate(next(iter(tasks.values()))) is None:
+        return None, "demonstrate(task) is not defined"
+    played = evaluate(leaf, "oracle", num_examples=num_examples, rollouts_per_example=1).rollouts
     for rollout in played:
         promised = leaf.demonstrated_reward(tasks[rollout.task_id])
         if rollout.reward is None:
-            return Check(route, name, False, _unscored(rollout))
+            return False, _unscored(rollout)
         if rollout.reward < promised - 1e-9:
-            return Check(route, name, False, f"task {rollout.task_id} earned {rollout.reward:g} of {promised:g}")
-    return Check(route, name, True, f"{len(played)} tasks")
+            return False, f"task {rollout.task_id} earned {rollout.reward:g} of {promised:g}"
+    return True, f"{len(played)} tasks"
+
+
+def _silence(leaf: Environment, num_examples: int) -> tuple[bool | None, str]:
+    played = evaluate(leaf, SilentPolicy(), num_examples=num_examples, rollouts_per_example=1).rollouts
+    for rollout in played:
+        if rollout.reward is None:
+            return False, _unscored(rollout)
+    return True, f"mean reward {fmean(rollout.reward or 0.0 for rollout in played):.3f}"
 
 
 def _unscored(rollout: Rollout) -> str:
     return f"task {rollout.task_id} is unscored: {rollout.cause.message if rollout.cause else 'no cause'}"
-
-
-def _silence(route: str, results: Results) -> Check:
-    name = "an empty answer is scored"
-    played = [rollout for rollout in results.rollouts if rollout.environment == route]
-    for rollout in played:
-        if rollout.reward is None:
-            return Check(route, name, False, _unscored(rollout))
-    return Check(route, name, True, f"mean reward {fmean(rollout.reward or 0.0 for rollout in played):.3f}")
