@@ -6,7 +6,7 @@ are its own business; environments never see them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -47,7 +47,8 @@ class Request:
     `previous` is the policy's own last turn in this episode (None for the first): its `prompt_token_ids` and
     `token_ids` are the exact prefix of this conversation, and only the messages after it are still to be encoded.
     `task` is filled only for a policy with `wants_task`. `extra` are further fields of the wire, for a policy that asks
-    a server; one that computes here has been spared those that it cannot heed.
+    a server; one that computes here has been spared those that it cannot heed. `on_text` is told the visible text so
+    far while the answer is written, in the event loop, by a policy that can tell it early.
     """
 
     messages: Sequence[Message]
@@ -57,6 +58,7 @@ class Request:
     previous: Turn | None = None
     task: Task | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    on_text: Callable[[str], None] | None = None
 
 
 class Policy(Protocol):

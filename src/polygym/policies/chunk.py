@@ -14,7 +14,7 @@ import torch
 from polygym.policies.base import Sampling
 from polygym.policies.sampling import RowSampler
 
-LOOK_STEPS = 8  # decoding steps between looks for cancelled rows
+LOOK_STEPS = 8  # decoding steps between looks for rows that are cancelled or watched
 
 
 @dataclass(slots=True)
@@ -23,7 +23,8 @@ class Generation:
 
     `known` is the length of the prefix whose keys the wave before may have left behind. `max_new` is the number of
     tokens that `sampling` and the context allow. `stop_text` is the stop string that ended the row. `cancelled` may be
-    set from another thread at any time: the row ends early and its result is of no interest.
+    set from another thread at any time: the row ends early and its result is of no interest. `watch` is told the ids so
+    far, every few steps, in the computing thread.
     """
 
     prompt: Sequence[int]
@@ -36,6 +37,7 @@ class Generation:
     finish_reason: str = "length"
     stop_text: str | None = None
     cancelled: bool = False
+    watch: Callable[[list[int]], None] | None = None
 
 
 class Chunk:
@@ -93,6 +95,10 @@ class Chunk:
                     self._counts[self._line[at]] = self.steps
                     if row.stop_text is not None or int(self._last[at]) in self.stop_ids:
                         row.finish_reason = "stop"
+        if self.steps % LOOK_STEPS == 0:
+            for line, row in zip(self._line, self.rows, strict=True):
+                if row.watch is not None:
+                    row.watch(self._ids[line, : self.steps].tolist())
         return ended
 
     def _find_stop_strings(self, ended: list[bool] | None) -> list[bool] | None:

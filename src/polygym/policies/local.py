@@ -7,6 +7,8 @@ trained in place between waves, inside `learning()`; its owner raises `version`.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -22,6 +24,7 @@ from polygym.policies.base import Policy, Request
 from polygym.policies.chat import ChatRenderer
 from polygym.policies.chunk import Generation
 from polygym.policies.engine import Engine
+from polygym.policies.live_text import shown_so_far
 from polygym.policies.waves import WaveDesk
 from polygym.rollout import Turn, Usage
 
@@ -93,6 +96,8 @@ class LocalPolicy(Policy):
             self._check_ids(prompt)
         sampling = request.sampling
         row = Generation(prompt, sampling, request.seed, min(sampling.max_tokens, room), known)
+        if request.on_text is not None and not self._opens_reasoning(prompt):
+            row.watch = self._told(request, request.on_text)
         version = self.version
         try:
             await self._desk.ask(row)
@@ -106,6 +111,22 @@ class LocalPolicy(Policy):
         """End the thread and release the buffers. The model stays as it is."""
         self._desk.close()
         self.engine.forget()
+
+    def _told(self, request: Request, on_text: Callable[[str], None]) -> Callable[[list[int]], None]:
+        """What tells `on_text` of a row's ids, from the computing thread."""
+        loop, calls, stops = asyncio.get_running_loop(), bool(request.tools), request.sampling.stop
+
+        def watch(ids: list[int]) -> None:
+            text = shown_so_far(self.renderer.decode(ids), calls=calls, stops=stops)
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody reads any more
+                loop.call_soon_threadsafe(on_text, text)
+
+        return watch
+
+    def _opens_reasoning(self, prompt: Sequence[int]) -> bool:
+        """Whether the chat template begins the answer with reasoning, so that its text is none to show."""
+        tail = str(self.tokenizer.decode(prompt[-16:], skip_special_tokens=False))
+        return tail.rstrip().endswith(("<think>", "<thinking>"))
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         """Ids of earlier turns may come from a client, and one that is no token would fail the whole wave."""

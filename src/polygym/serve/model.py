@@ -4,7 +4,8 @@ The one idea: any policy can be served, and a served policy answers as it does i
 included, gives the same turn, with the token ids and log-probabilities that were sampled where they are asked for. A
 conversation that brings the token fields of its last answer is continued from those ids, never encoded again.
 
-Limits: one model, whatever name a request gives; it keeps no conversations. An answer is streamed when it is complete.
+Limits: one model, whatever name a request gives; it keeps no conversations. Text is streamed while it is written where
+the policy can tell it early, as a local model can; an endpoint's answer is streamed when it is complete.
 """
 
 from __future__ import annotations
@@ -15,26 +16,27 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
-import orjson
 from fastapi import FastAPI
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from polygym.errors import PolicyError, UsageError
 from polygym.policies.base import Policy, Request, Sampling
 from polygym.policies.openai import OpenAIPolicy
 from polygym.policies.responses_wire import output_items, response_body
 from polygym.rollout import Turn
-from polygym.serve.app import HttpError, create_app, encode_json, read_object
+from polygym.serve.app import HttpError, create_app, json_response, read_object
 from polygym.serve.hang_up import until_hung_up
 from polygym.serve.model_errors import ApiError, bad_request, context_overflow, failed_policy
 from polygym.serve.model_requests import Asked, RequestReader
-from polygym.serve.sse import MEDIA_TYPE, chat_chunks, response_events
+from polygym.serve.sse import MEDIA_TYPE, ChatStream, EventStream, ResponseStream, error_event
 
 KIND = "responses_api_models"
 LOG = logging.getLogger("polygym.serve")
+STREAM_HEADERS = {"Cache-Control": "no-cache"}
 
 
 class ModelServer:
@@ -86,29 +88,70 @@ class ModelServer:
 
     async def _models(self, request: HttpRequest) -> Response:
         model = {"id": self.model, "object": "model", "created": self._started, "owned_by": "polygym"}
-        return Response(orjson.dumps({"object": "list", "data": [model]}), media_type="application/json")
+        return json_response({"object": "list", "data": [model]})
 
     async def _chat(self, body: dict[str, Any]) -> Response:
         asked = self.reader.chat(body)
-        turns = await self._turns(asked)
-        answer = {
-            "id": f"chatcmpl-{secrets.token_hex(16)}",
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": self.model,
-            "choices": [_choice(index, turn, asked) for index, turn in enumerate(turns)],
-            "usage": _usage(turns),
-        }
-        if asked.token_ids:
-            answer["prompt_token_ids"] = turns[0].prompt_token_ids
-        return _answer(answer, asked.stream, lambda: chat_chunks(answer, asked.include_usage))
+        head = {"id": f"chatcmpl-{secrets.token_hex(16)}", "created": int(time.time()), "model": self.model}
+
+        def answer(turns: list[Turn]) -> dict[str, Any]:
+            choices = [_choice(index, turn, asked) for index, turn in enumerate(turns)]
+            row = {**head, "object": "chat.completion", "choices": choices, "usage": _usage(turns)}
+            return {**row, "prompt_token_ids": turns[0].prompt_token_ids} if asked.token_ids else row
+
+        if asked.stream:
+            return await self._streamed(asked, answer, ChatStream(head, asked.include_usage))
+        return json_response(answer(await self._turns(asked)))
 
     async def _responses(self, body: dict[str, Any]) -> Response:
         asked = self.reader.responses(body)
-        turns = await self._turns(asked)
-        position = len(asked.request.messages)
-        answer = response_body(turns, model=self.model, params=body, position=position, token_fields=asked.token_ids)
-        return _answer(answer, asked.stream, lambda: response_events(answer))
+        base = secrets.token_hex(16)
+        fixed: dict[str, Any] = {
+            "model": self.model,
+            "params": body,
+            "response_id": f"resp_{base}",
+            "created_at": time.time(),
+        }
+
+        def answer(turns: list[Turn]) -> dict[str, Any]:
+            position = len(asked.request.messages)
+            return response_body(turns, position=position, token_fields=asked.token_ids, **fixed)
+
+        if asked.stream:
+            begun = {**response_body([], **fixed), "status": "in_progress", "usage": None}
+            return await self._streamed(asked, answer, ResponseStream(begun, f"msg_{base}_0"))
+        return json_response(answer(await self._turns(asked)))
+
+    async def _streamed(
+        self, asked: Asked, answer: Callable[[list[Turn]], dict[str, Any]], stream: EventStream
+    ) -> Response:
+        """The answer as events. It begins with the first text, so that what fails before has a status of its own."""
+        texts: asyncio.Queue[str | None] = asyncio.Queue()
+        if asked.choices == 1:
+            asked = replace(asked, request=replace(asked.request, on_text=texts.put_nowait))
+        task = asyncio.ensure_future(self._turns(asked))
+        task.add_done_callback(lambda _: texts.put_nowait(None))
+        try:
+            text = await texts.get()
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if text is None:
+            return Response(stream.end(answer(task.result())), headers=STREAM_HEADERS, media_type=MEDIA_TYPE)
+
+        async def events(text: str | None) -> AsyncIterator[bytes]:
+            try:
+                while text is not None:
+                    if sent := stream.more(text):
+                        yield sent
+                    text = await texts.get()
+                yield stream.end(answer(task.result()))
+            except Exception as error:  # the status is sent; what is wrong follows
+                yield error_event(_as_api_error(error).body())
+            finally:
+                task.cancel()
+
+        return StreamingResponse(events(text), headers=STREAM_HEADERS, media_type=MEDIA_TYPE)
 
     async def _turns(self, asked: Asked) -> list[Turn]:
         """One turn for each choice.
@@ -186,12 +229,6 @@ def _usage(turns: Sequence[Turn]) -> dict[str, int]:
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
-def _answer(body: dict[str, Any], stream: bool, events: Callable[[], bytes]) -> Response:
-    if stream:
-        return Response(events(), headers={"Cache-Control": "no-cache"}, media_type=MEDIA_TYPE)
-    return Response(encode_json(body), media_type="application/json")
-
-
 # -------------------------------------------------------------------------------------------------------------- routes
 
 
@@ -203,14 +240,19 @@ def _route(answer: Callable[[dict[str, Any]], Coroutine[Any, Any, Response]]) ->
             body = await read_object(request)
             async with until_hung_up(request):
                 return await answer(body)
-        except ApiError as error:
-            return error.response()
-        except UsageError as error:
-            return bad_request(str(error)).response()
-        except HttpError as error:
-            return ApiError(error.status, str(error), code=error.kind).response()
         except Exception as error:  # a policy is other people's code
-            LOG.exception("%s failed", request.url.path)
-            return ApiError(500, f"{type(error).__name__}: {error}", code="internal").response()
+            return _as_api_error(error).response()
 
     return handle
+
+
+def _as_api_error(error: Exception) -> ApiError:
+    """What a client is told of any error; the log gets the traceback of one that nobody expected."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, UsageError):
+        return bad_request(str(error))
+    if isinstance(error, HttpError):
+        return ApiError(error.status, str(error), code=error.kind)
+    LOG.error("a request failed", exc_info=error)
+    return ApiError(500, f"{type(error).__name__}: {error}", code="internal")

@@ -7,13 +7,12 @@ as they came, and what will not pass by itself says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
-import orjson
 from starlette.responses import Response
 
 from polygym.errors import PolicyError
+from polygym.serve.app import json_response
 
 INVALID, SERVER = "invalid_request_error", "server_error"
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -46,16 +45,19 @@ class ApiError(Exception):
         self.retry_after = retry_after
         self.passing = passing
 
+    def body(self) -> dict[str, Any]:
+        """OpenAI's error object."""
+        kind = _TYPES.get(self.status, INVALID if self.status < 500 else SERVER)
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
     def response(self) -> Response:
         """The answer to send."""
-        kind = _TYPES.get(self.status, INVALID if self.status < 500 else SERVER)
-        error: Mapping[str, Any] = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
         headers = {}
         if self.retry_after is not None:
             headers = {"Retry-After": str(math.ceil(self.retry_after)), "retry-after-ms": f"{self.retry_after * 1e3:g}"}
         if not self.passing:
             headers["x-should-retry"] = "false"
-        return Response(orjson.dumps({"error": error}), self.status, headers, "application/json")
+        return json_response(self.body(), self.status, headers)
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
