@@ -7,14 +7,15 @@ before it counts, and only damage in the middle is an error. Lines end at `\\n` 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -25,6 +26,7 @@ Key = tuple[Any, ...]
 
 _WIRE_PREFIX = "_ng_"
 _LONE_SURROGATE_HINT = "\\ud"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN_ROWS = 10
 
 
@@ -75,16 +77,27 @@ def read_wire_rows(source: str | Path | bytes, *, limit: int | None = None) -> t
 def _strict_rows(source: str | Path | bytes, limit: int | None) -> tuple[list[Row], list[int]]:
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise RowError(f"limit={limit!r} must be an integer of at least 1, or None to read every row", "bad_limit")
-    name, data = _name(source), _content(source)
+    name = _name(source)
     rows: list[Row] = []
     lines: list[int] = []
-    for line, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+    for line, raw in numbered_lines(_content(source).split(b"\n")):
         if limit is not None and len(rows) >= limit:
             break
-        if raw.strip():
-            rows.append(_strict_row(raw, line, name))
-            lines.append(line)
+        rows.append(parse_row(raw, line, name))
+        lines.append(line)
     return rows, lines
+
+
+def numbered_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The number of each line that is not blank, and what stands in it, without the byte order mark of the first.
+
+    >>> list(numbered_lines([b"\\xef\\xbb\\xbf{}\\r\\n", b"\\n", b" {}"]))
+    [(1, b'{}'), (3, b'{}')]
+    """
+    for line, raw in enumerate(lines, start=1):
+        content = (raw.removeprefix(_BYTE_ORDER_MARK) if line == 1 else raw).strip()
+        if content:
+            yield line, content
 
 
 def assign_ids(
@@ -132,37 +145,24 @@ def _content(source: str | Path | bytes) -> bytes:
         raise UsageError(f"cannot read {str(source)!r}: {reason}; give the path of a JSONL file") from error
 
 
-def _strict_row(raw: bytes, line: int, name: str) -> Row:
-    """One dataset line. The standard library's parser, because orjson rounds large integers."""
+def parse_row(raw: bytes, line: int, name: str) -> Row:
+    """The row in one line of a dataset. The standard library's parser, because orjson rounds large integers.
+
+    Raises:
+        RowError: as `read_rows`, but for ids; `name` and `line` say where.
+    """
 
     def fault(code: str, text: str) -> RowError:
         return RowError(f"{name}, line {line}: {text}", code, line)
-
-    def constant(literal: str) -> float:
-        raise fault("non_finite", f"{literal} is no JSON number; write null or a finite one")
-
-    def number(literal: str) -> float:
-        value = float(literal)
-        if math.isinf(value):
-            raise fault("non_finite", f"{literal} is too large for a number")
-        return value
-
-    def unique(pairs: list[tuple[str, Any]]) -> Row:
-        row = dict(pairs)
-        if len(row) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise fault("duplicate_key", f"key {twice!r} stands twice in one object; keep one")
-        return row
 
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise fault("invalid_utf8", f"not UTF-8 ({error.reason}); save the file as UTF-8") from error
     try:
-        row = json.loads(text, parse_constant=constant, parse_float=number, object_pairs_hook=unique)
-    except RowError:
-        raise
+        row = _DECODER.decode(text)
+    except _Refused as refused:
+        raise fault(refused.code, str(refused)) from refused
     except (ValueError, RecursionError) as error:
         raise fault("invalid_json", f"not JSON ({error}); each line holds one whole object") from error
     if not isinstance(row, dict):
@@ -173,6 +173,37 @@ def _strict_row(raw: bytes, line: int, name: str) -> Row:
         except UnicodeEncodeError as error:
             raise fault("invalid_unicode", "half of a surrogate pair, which no file can hold; remove it") from error
     return row
+
+
+class _Refused(ValueError):
+    """What the standard library's parser would accept and a row may not hold."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _constant(literal: str) -> NoReturn:
+    raise _Refused("non_finite", f"{literal} is no JSON number; write null or a finite one")
+
+
+def _number(literal: str) -> float:
+    value = float(literal)
+    if math.isinf(value):
+        raise _Refused("non_finite", f"{literal:.40} is too large for a number")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Row:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise _Refused("duplicate_key", f"key {twice!r} stands twice in one object; keep one")
+    return row
+
+
+_DECODER = json.JSONDecoder(parse_constant=_constant, parse_float=_number, object_pairs_hook=_unique)
 
 
 # ------------------------------------------------------------------------------------------------------------ wire rows
@@ -191,18 +222,27 @@ def task_index(rows: Iterable[Mapping[str, Any]]) -> list[int]:
 
 
 class TaskIndex:
-    """Numbers tasks in the order in which they are first seen."""
+    """Numbers tasks in the order in which they are first seen; it keeps a digest of each, not the row."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[bytes, int] = {}
 
     def number(self, row: Mapping[str, Any]) -> int:
         """The task number of `row`."""
-        kept = {key: value for key, value in row.items() if not key.startswith(_WIRE_PREFIX)}
-        reference = kept.get("agent_ref") or {}
-        if isinstance(reference, Mapping):  # an agent is its name: what else stands there makes no other task
-            kept["agent_ref"] = reference.get("name")
-        return self._numbers.setdefault(json.dumps(kept, sort_keys=True), len(self._numbers))
+        return self._numbers.setdefault(task_digest(row), len(self._numbers))
+
+
+def task_digest(row: Mapping[str, Any]) -> bytes:
+    """16 bytes that equal rows of one agent share, and no others."""
+    kept = {key: value for key, value in row.items() if not key.startswith(_WIRE_PREFIX)}
+    reference = kept.get("agent_ref") or {}
+    if isinstance(reference, Mapping):  # an agent is its name: what else stands there makes no other task
+        kept["agent_ref"] = reference.get("name")
+    try:
+        text = orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # integers of more than 64 bits, deep nesting
+        text = json.dumps(kept, sort_keys=True).encode()
+    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 def agent_of(row: Mapping[str, Any], default: str | None, known: Iterable[str]) -> str:
