@@ -1,4 +1,4 @@
-"""Means, 95 % intervals, paired differences and pass@k of rewards.
+"""Means, spreads, 95 % intervals, paired differences and pass@k of rewards.
 
 The one idea: the task is the unit of chance. The rollouts of one task are alike, so intervals resample whole tasks, and
 two policies are compared on the same tasks. A reward that is None, NaN or infinite is unscored: outside every mean, but
@@ -36,6 +36,62 @@ class Estimate:
     rollouts: int
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How numbers lie. `std` is that of a sample (n - 1 below the sum), None for one number alone."""
+
+    mean: float
+    std: float | None
+    min: float
+    median: float
+    max: float
+
+    def to_dict(self) -> dict[str, float | None]:
+        """The spread as JSON data."""
+        return {"mean": self.mean, "std": self.std, "min": self.min, "median": self.median, "max": self.max}
+
+
+class ExactMean:
+    """Mean of numbers that come one by one, the same in any order: the sum is kept without rounding (Shewchuk, 1997).
+
+    Numbers that are None, NaN or infinite are passed over.
+
+    >>> tenths = ExactMean()
+    >>> for _ in range(10): tenths.add(0.1)
+    >>> tenths.value
+    0.1
+    """
+
+    __slots__ = ("_count", "_partials")
+
+    def __init__(self) -> None:
+        self._partials: list[float] = []  # they do not overlap, and sum to the sum
+        self._count = 0
+
+    def add(self, value: Reward) -> None:
+        """Take in one more number."""
+        if value is None or not math.isfinite(value):
+            return
+        self._count += 1
+        kept = 0
+        high = float(value)
+        for partial in self._partials:
+            if abs(high) < abs(partial):
+                high, partial = partial, high
+            total = high + partial
+            low = partial - (total - high)
+            if low:
+                self._partials[kept] = low
+                kept += 1
+            high = total
+        self._partials[kept:] = [high]
+
+    @property
+    def value(self) -> float | None:
+        """The mean; None without a number."""
+        return math.fsum(self._partials) / self._count if self._count else None
+
+
 def scored(rewards: Iterable[Reward]) -> list[float]:
     """The finite rewards, in order."""
     return [reward for reward in rewards if reward is not None and math.isfinite(reward)]
@@ -49,6 +105,36 @@ def mean(values: Iterable[Reward]) -> float | None:
     """
     finite = scored(values)
     return math.fsum(finite) / len(finite) if finite else None
+
+
+def spread(values: Iterable[Reward]) -> Spread | None:
+    """How the finite values lie, None if there is none.
+
+    >>> spread([1.0, None, 0.0, 0.5])
+    Spread(mean=0.5, std=0.5, min=0.0, median=0.5, max=1.0)
+    """
+    finite = sorted(scored(values))
+    if not finite:
+        return None
+    average, middle = math.fsum(finite) / len(finite), len(finite) // 2
+    squares = math.fsum((value - average) ** 2 for value in finite)
+    return Spread(
+        mean=average,
+        std=math.sqrt(squares / (len(finite) - 1)) if len(finite) > 1 else None,
+        min=finite[0],
+        median=finite[middle] if len(finite) % 2 else (finite[middle - 1] + finite[middle]) / 2,
+        max=finite[-1],
+    )
+
+
+def percentile(values: Iterable[Reward], percent: float) -> float | None:
+    """The smallest of the finite values that at least `percent` of them do not exceed; None if there is none.
+
+    >>> percentile(range(1, 201), 99)
+    198
+    """
+    finite = sorted(scored(values))
+    return finite[max(0, math.ceil(len(finite) * percent / 100) - 1)] if finite else None
 
 
 def group_rows(

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from collect_toys import rollout
-from polygym.collect.results import Results, paired_difference, read_results
+from polygym.collect.compare import paired_difference
+from polygym.collect.results import Results, read_results
 from polygym.errors import UsageError
 from polygym.messages import Message
 from polygym.rollout import Cause, Rollout, Turn, Usage
@@ -109,6 +110,7 @@ def test_the_saved_form_holds_what_the_table_shows_and_can_be_compared(tmp_path:
         "mean_reward": 0.75,
         "interval": [0.5, 1.0],
         "pass_at_k": {"1": 0.75},
+        "majority_at_k": {},
         "rewards": {"exact": 0.5},
         "metrics": {"length": 2.0},
         "causes": {},
@@ -117,7 +119,12 @@ def test_the_saved_form_holds_what_the_table_shows_and_can_be_compared(tmp_path:
         "turns_mean": 1.0,
         "completion_tokens_mean": 15.0,
         "seconds_mean": 3.0,
-        "tasks": [["t", [0.5]], [1, [1.0]]],
+        "reward_spread": {"mean": 0.75, "std": pytest.approx(0.125**0.5), "min": 0.5, "median": 0.75, "max": 1.0},
+        "prompt_tokens": {"mean": 7.0, "std": pytest.approx(98**0.5), "min": 0, "median": 7.0, "max": 14},
+        "completion_tokens": {"mean": 15.0, "std": pytest.approx(450**0.5), "min": 0, "median": 15.0, "max": 30},
+        "seconds": {"mean": 3.0, "std": pytest.approx(2**0.5), "min": 2.0, "median": 3.0, "max": 4.0},
+        "seconds_p99": 4.0,
+        "tasks": [[1, [1.0]], ["t", [0.5]]],
     }
     combined = saved["combined"]
     assert {key: combined[key] for key in ("n", "mean_reward", "shares")} == {
@@ -184,6 +191,16 @@ def test_a_file_that_holds_no_results_is_refused(tmp_path: Path, content: str) -
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(UsageError, match=r"x\.json"):
         read_results(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("given", ["x.jsonl", "x_failures.jsonl", "x"])
+def test_the_rollouts_of_an_evaluation_are_answered_with_its_metrics(tmp_path: Path, given: str) -> None:
+    (tmp_path / "x.jsonl").write_text("{}\n{}\n")
+    with pytest.raises(UsageError, match=r"give OUT_metrics\.json of an evaluation, eval/\*\.json of a run"):
+        read_results(tmp_path / given)
+    results({"a": {0: [1.0]}}).save(tmp_path / "x_metrics.json")
+    with pytest.raises(UsageError, match=r"did you mean .*/x_metrics\.json\?"):
+        read_results(tmp_path / given)
 
 
 def test_thousands_of_rollouts_are_summed_up_quickly() -> None:

@@ -1,4 +1,4 @@
-"""Results of an evaluation, and the comparison of two.
+"""Results of an evaluation.
 
 The one idea: every environment is reported on its own; `combined` is their mean weighted by the shares, `all` the mean
 over rollouts. A combined mean needs all its environments: without one of them it would be another quantity.
@@ -14,25 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from polygym.collect.summary import EnvironmentSummary, RewardsByTask, summarize
+from polygym.collect.summary import EnvironmentSummary
+from polygym.collect.summary_builder import SummaryBuilder
 from polygym.collect.unscored import Unscored, unscored_lines
 from polygym.errors import UsageError
-from polygym.rollout import Rollout, TaskId
+from polygym.rollout import Rollout
 from polygym.rows import dump_document, write_aside
-from polygym.statistics import (
-    Array,
-    bootstrap_differences,
-    bootstrap_means,
-    group_rows,
-    mean,
-    percentile_interval,
-    weighted_mean,
-)
-from polygym.statistics import paired_difference as difference_of_rewards
+from polygym.statistics import Array, bootstrap_means, mean, percentile_interval, weighted_mean
 from polygym.tables import number, plain_table, span
 
 _SCHEMA = 1
-_COMBINED = "combined"
+COMBINED = "combined"
 
 
 @dataclass(slots=True, repr=False)
@@ -68,9 +60,27 @@ class Results:
     ) -> Results:
         """Sum up rollouts, those of each environment in `shares`, also where it has none."""
         kept = list(rollouts)
-        by_environment = group_rows(kept, key=lambda rollout: rollout.environment, value=lambda rollout: rollout)
-        environments = {name: summarize(by_environment.get(name, []), seed=seed) for name in shares}
-        return cls(model, dict(settings), dict(shares), environments, kept, complete)
+        builders = {name: SummaryBuilder(name) for name in shares}
+        for rollout in kept:
+            builders[rollout.environment].add(rollout)
+        found = cls.of_builders(builders, model=model, settings=settings, shares=shares, complete=complete, seed=seed)
+        found.rollouts = kept
+        return found
+
+    @classmethod
+    def of_builders(
+        cls,
+        builders: Mapping[str, SummaryBuilder],
+        *,
+        model: str,
+        settings: Mapping[str, Any],
+        shares: Mapping[str, float],
+        complete: bool = True,
+        seed: int = 0,
+    ) -> Results:
+        """What builders have taken in, one an environment of `shares`. The rollouts themselves are not kept."""
+        environments = {name: builders[name].summary(seed=seed) for name in shares}
+        return cls(model, dict(settings), dict(shares), environments, complete=complete)
 
     @property
     def mean_reward(self) -> float | None:
@@ -81,7 +91,7 @@ class Results:
     def interval(self) -> tuple[float, float] | None:
         """95 % interval of the combined mean reward."""
         draws = {name: bootstrap_means(found.tasks, seed=place) for place, (name, found) in enumerate(self._weighed())}
-        return _combined_interval(draws, self.shares)
+        return combined_interval(draws, self.shares)
 
     @property
     def all_mean_reward(self) -> float | None:
@@ -103,7 +113,7 @@ class Results:
             "settings": self.settings,
             "complete": self.complete,
             "environments": {name: found.to_dict() for name, found in self.environments.items()},
-            _COMBINED: self._combined() | {"shares": self.shares},
+            COMBINED: self._combined() | {"shares": self.shares},
             "all": {"mean_reward": self.all_mean_reward},
         }
 
@@ -118,7 +128,7 @@ class Results:
             for name, found in self.environments.items()
             for metric, value in found.numbers().items()
         }
-        overall = {f"{_COMBINED}/mean_reward": self.mean_reward, "all/mean_reward": self.all_mean_reward}
+        overall = {f"{COMBINED}/mean_reward": self.mean_reward, "all/mean_reward": self.all_mean_reward}
         return metrics | {name: value for name, value in overall.items() if value is not None}
 
     def __repr__(self) -> str:
@@ -138,7 +148,7 @@ class Results:
         if len(rows) > 1:
             total = self._combined()
             row = [
-                _COMBINED,
+                COMBINED,
                 str(total["n"]),
                 str(total["rollouts"]),
                 number(total["mean_reward"]),
@@ -162,111 +172,6 @@ class Results:
         return [(name, found) for name, found in self.environments.items() if self.shares.get(name, 0) > 0]
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Mean reward before and after, on the tasks scored in both; `rollouts` counts those after."""
-
-    environment: str
-    tasks: int
-    rollouts: int
-    before: float | None
-    after: float | None
-    difference: float | None
-    interval: tuple[float, float] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two evaluations of the same tasks, environment by environment and combined."""
-
-    environments: dict[str, Difference]
-    combined: Difference
-
-    def to_dict(self) -> dict[str, Any]:
-        """The comparison as JSON data."""
-
-        def plain(found: Difference) -> dict[str, Any]:
-            row = {name: getattr(found, name) for name in Difference.__slots__ if name != "environment"}
-            return row | {"interval": None if found.interval is None else list(found.interval)}
-
-        return {
-            "environments": {name: plain(found) for name, found in self.environments.items()},
-            _COMBINED: plain(self.combined),
-        }
-
-    def __str__(self) -> str:
-        header = ["environment", "tasks", "rollouts", "before", "after", "difference", "95 % interval"]
-        shown = [*self.environments.values(), *([self.combined] if len(self.environments) > 1 else [])]
-        rows = [
-            (
-                found.environment,
-                str(found.tasks),
-                str(found.rollouts),
-                number(found.before),
-                number(found.after),
-                number(found.difference, "+"),
-                span(found.interval, "+"),
-            )
-            for found in shown
-        ]
-        return plain_table(header, rows)
-
-
-Evaluated = Results | Mapping[str, Any] | Iterable[Rollout | Mapping[str, Any]]
-
-
-def paired_difference(
-    before: Evaluated, after: Evaluated, *, shares: Mapping[str, float] | None = None, seed: int = 0
-) -> Comparison:
-    """How rewards changed on the same tasks, with 95 % intervals (bootstrap clustered by task, pairs kept).
-
-    Args:
-        before: results, their `to_dict` form (the content of `eval/*.json`), or rollouts, or rows of a rollout file.
-        after: likewise. Environments and tasks that only one side has are left out.
-        shares: weights of the combined difference; default those of `after`, or equal ones.
-
-    Raises:
-        UsageError: when the two share no environment.
-    """
-    old, new = _rewards(before), _rewards(after)
-    names = [name for name in new if name in old]
-    if not names:
-        raise UsageError(f"nothing to compare: environments before are {sorted(old)}, after {sorted(new)}")
-    weights = shares if shares is not None else _shares(after)
-    weights = {name: weights.get(name, 0.0) for name in names} if weights else dict.fromkeys(names, 1.0)
-    environments: dict[str, Difference] = {}
-    draws: dict[str, Array | None] = {}
-    for place, name in enumerate(names):
-        found = difference_of_rewards(old[name], new[name], seed=seed + place)
-        both = [
-            task
-            for task in new[name]
-            if mean(new[name][task]) is not None and mean(old[name].get(task, ())) is not None
-        ]
-        environments[name] = Difference(
-            name,
-            found.tasks,
-            found.rollouts,
-            mean(reward for task in both for reward in old[name][task]),
-            mean(reward for task in both for reward in new[name][task]),
-            found.value,
-            found.interval,
-        )
-        draws[name] = bootstrap_differences(old[name], new[name], seed=seed + place)
-    rows = environments.values()
-    counted = [found for found in rows if weights[found.environment] > 0]
-    combined = Difference(
-        _COMBINED,
-        sum(found.tasks for found in counted),
-        sum(found.rollouts for found in counted),
-        weighted_mean({found.environment: found.before for found in rows}, weights),
-        weighted_mean({found.environment: found.after for found in rows}, weights),
-        weighted_mean({found.environment: found.difference for found in rows}, weights),
-        _combined_interval({name: drawn for name, drawn in draws.items() if weights[name] > 0}, weights),
-    )
-    return Comparison(environments, combined)
-
-
 def read_results(path: str | Path) -> dict[str, Any]:
     """The saved form of results (`Results.save`), for `paired_difference` and for planning.
 
@@ -276,37 +181,22 @@ def read_results(path: str | Path) -> dict[str, Any]:
     try:
         found = json.loads(Path(path).read_bytes())
     except (OSError, ValueError) as error:
-        raise UsageError(
-            f"cannot read results from {str(path)!r}: {error}; give a file that Results.save wrote"
-        ) from error
+        raise UsageError(f"cannot read results from {str(path)!r}: {error}; {_where_results_are(path)}") from error
     if not isinstance(found, dict) or not isinstance(found.get("environments"), dict):
-        raise UsageError(f"{str(path)!r} holds no results: it has no environments; give a file that Results.save wrote")
+        raise UsageError(f"{str(path)!r} holds no results: it has no environments; {_where_results_are(path)}")
     return found
 
 
-def _rewards(evaluated: Evaluated) -> dict[str, RewardsByTask]:
-    """Rewards by environment and task, from any form."""
-    if isinstance(evaluated, Results):
-        return {name: found.tasks for name, found in evaluated.environments.items()}
-    if isinstance(evaluated, Mapping):
-        return {name: dict(found["tasks"]) for name, found in evaluated["environments"].items()}
-    rewards: dict[str, dict[TaskId, list[float | None]]] = {}
-    for row in evaluated:
-        if isinstance(row, Rollout):
-            name, task, reward = row.environment, row.task_id, row.reward
-        else:
-            name, task, reward = row["environment"], row["task_id"], row["reward"]
-        rewards.setdefault(name, {}).setdefault(task, []).append(reward)
-    return dict(rewards)
+def _where_results_are(path: str | Path) -> str:
+    """What to give instead of `path`: the file of the same evaluation where that is there."""
+    stem = Path(path).name.removesuffix(".jsonl").removesuffix("_failures").removesuffix("_metrics.json")
+    beside = Path(path).with_name(f"{stem}_metrics.json")
+    if stem and beside.is_file() and beside != Path(path):
+        return f"did you mean {beside}?"
+    return "give OUT_metrics.json of an evaluation, eval/*.json of a run, or what Results.save wrote"
 
 
-def _shares(evaluated: Evaluated) -> Mapping[str, float]:
-    if isinstance(evaluated, Results):
-        return evaluated.shares
-    return evaluated[_COMBINED]["shares"] if isinstance(evaluated, Mapping) else {}
-
-
-def _combined_interval(draws: Mapping[str, Array | None], weights: Mapping[str, float]) -> tuple[float, float] | None:
+def combined_interval(draws: Mapping[str, Array | None], weights: Mapping[str, float]) -> tuple[float, float] | None:
     """Interval of the weighted mean of environments that were drawn independently; None when one has no interval."""
     arrays: Sequence[Array] = [drawn for drawn in draws.values() if drawn is not None]
     if not arrays or len(arrays) < len(draws):

@@ -6,13 +6,13 @@ task are kept, because only they allow another evaluation to be compared task by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from polygym.collect.unscored import Unscored
-from polygym.rollout import Rollout, TaskId
-from polygym.statistics import estimate, group_rows, mean, mean_pass_at_k, powers_of_two, scored
+from polygym.rollout import TaskId
+from polygym.statistics import Spread, mean_pass_at_k, powers_of_two, scored
 
 RewardsByTask = Mapping[TaskId, Sequence[float | None]]
 
@@ -29,6 +29,8 @@ class EnvironmentSummary:
     interval: tuple[float, float] | None
     """95 % interval of the mean reward, bootstrap clustered by task."""
     pass_at_k: dict[int, float | None]
+    majority_at_k: dict[int, float | None] = field(default_factory=dict)
+    """Of the answers that rollouts gave (collect/majority.py); empty where none gave one."""
     rewards: dict[str, float | None] = field(default_factory=dict)
     """Mean of each reward function."""
     metrics: dict[str, float | None] = field(default_factory=dict)
@@ -38,10 +40,27 @@ class EnvironmentSummary:
     """A message of each class."""
     truncated_fraction: float | None = None
     turns_mean: float | None = None
-    completion_tokens_mean: float | None = None
-    seconds_mean: float | None = None
+    reward_spread: Spread | None = None
+    """Of the rewards of rollouts, those unscored left out."""
+    prompt_tokens: Spread | None = None
+    """Read in a rollout, every turn its whole prompt."""
+    completion_tokens: Spread | None = None
+    """Written in a rollout."""
+    seconds: Spread | None = None
+    """Of a rollout, from its begin to its grading."""
+    seconds_p99: float | None = None
     tasks: dict[TaskId, list[float | None]] = field(default_factory=dict)
     """Rewards of each task's rollouts, None where unscored."""
+
+    @property
+    def completion_tokens_mean(self) -> float | None:
+        """Mean number of tokens written in a rollout."""
+        return self.completion_tokens.mean if self.completion_tokens else None
+
+    @property
+    def seconds_mean(self) -> float | None:
+        """Mean time of a rollout."""
+        return self.seconds.mean if self.seconds else None
 
     @property
     def failures(self) -> Unscored:
@@ -57,6 +76,7 @@ class EnvironmentSummary:
             "mean_reward": self.mean_reward,
             "interval": None if self.interval is None else list(self.interval),
             "pass_at_k": {str(k): value for k, value in self.pass_at_k.items()},
+            "majority_at_k": {str(k): value for k, value in self.majority_at_k.items()},
             "rewards": self.rewards,
             "metrics": self.metrics,
             "causes": self.causes,
@@ -65,6 +85,8 @@ class EnvironmentSummary:
             "turns_mean": self.turns_mean,
             "completion_tokens_mean": self.completion_tokens_mean,
             "seconds_mean": self.seconds_mean,
+            **{name: found.to_dict() if found else None for name, found in self._spreads().items()},
+            "seconds_p99": self.seconds_p99,
             "tasks": [[task_id, rewards] for task_id, rewards in self.tasks.items()],
         }
 
@@ -79,54 +101,28 @@ class EnvironmentSummary:
             "interval_high": high,
             "truncated_fraction": self.truncated_fraction,
             "turns_mean": self.turns_mean,
-            "completion_tokens_mean": self.completion_tokens_mean,
-            "seconds_mean": self.seconds_mean,
+            "seconds_p99": self.seconds_p99,
         }
+        for name, found in self._spreads().items():
+            numbers = found.to_dict() if found else {}
+            if name == "reward_spread":
+                name, numbers = "reward", {number: value for number, value in numbers.items() if number != "mean"}
+            named |= {f"{name}_{number}": value for number, value in numbers.items()}
         named |= {f"pass@{k}": value for k, value in self.pass_at_k.items()}
+        named |= {f"majority@{k}": value for k, value in self.majority_at_k.items()}
         named |= {f"reward/{name}": value for name, value in self.rewards.items()}
         return {name: value for name, value in named.items() if value is not None}
 
-
-def summarize(rollouts: Sequence[Rollout], *, seed: int = 0) -> EnvironmentSummary:
-    """Sum up the rollouts of one environment; `seed` is that of the bootstrap."""
-    tasks: dict[TaskId, list[float | None]] = group_rows(
-        rollouts, key=lambda rollout: rollout.task_id, value=lambda rollout: rollout.reward if rollout.scored else None
-    )
-    of_mean = estimate(tasks, seed=seed)
-    failures = Unscored()
-    for rollout in rollouts:
-        failures.count(rollout)
-    return EnvironmentSummary(
-        n=len(tasks),
-        rollouts=len(rollouts),
-        unscored=failures.unscored,
-        mean_reward=of_mean.value,
-        interval=of_mean.interval,
-        pass_at_k=passes(tasks),
-        rewards=_means(rollout.rewards for rollout in rollouts if rollout.scored),
-        metrics=_means(rollout.metrics for rollout in rollouts if rollout.scored),
-        causes=failures.causes,
-        messages=failures.messages,
-        truncated_fraction=mean(float(rollout.truncated) for rollout in rollouts),
-        turns_mean=mean(len(rollout.turns) for rollout in rollouts),
-        completion_tokens_mean=mean(
-            sum(turn.usage.completion_tokens for turn in rollout.turns) for rollout in rollouts
-        ),
-        seconds_mean=mean(rollout.seconds.get("total") for rollout in rollouts),
-        tasks=tasks,
-    )
+    def _spreads(self) -> dict[str, Spread | None]:
+        return {
+            "reward_spread": self.reward_spread,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "seconds": self.seconds,
+        }
 
 
 def passes(tasks: RewardsByTask) -> dict[int, float | None]:
     """Mean pass@k for k = 1, 2, 4, ... up to the largest number of scored rollouts of a task."""
     largest = max((len(scored(rewards)) for rewards in tasks.values()), default=0)
     return {k: mean_pass_at_k(tasks, k) for k in powers_of_two(largest)}
-
-
-def _means(named: Iterable[Mapping[str, float | None]]) -> dict[str, float | None]:
-    """Mean of each name over those that have it."""
-    values: dict[str, list[float | None]] = {}
-    for row in named:
-        for name, value in row.items():
-            values.setdefault(name, []).append(value)
-    return {name: mean(of_name) for name, of_name in values.items()}

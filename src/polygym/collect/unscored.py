@@ -30,12 +30,27 @@ class Unscored:
 
     def count(self, rollout: Rollout) -> None:
         """Take in one more rollout."""
+        self.take(rollout.scored, rollout.cause)
+
+    def take(self, scored: bool, cause: Cause | None) -> None:
+        """Take in one more. Of a class's messages the first in the alphabet is kept: the same in whatever order."""
         self.rollouts += 1
-        if not rollout.scored:
-            cause = rollout.cause or NO_CAUSE
+        if not scored:
+            cause = cause or NO_CAUSE
             self.unscored += 1
             self.causes[cause.kind] = self.causes.get(cause.kind, 0) + 1
-            self.messages.setdefault(cause.kind, one_line(cause.message))
+            message = one_line(cause.message)
+            self.messages[cause.kind] = min(message, self.messages.get(cause.kind, message))
+
+    def in_order(self) -> Unscored:
+        """A copy with the most frequent class first."""
+        kinds = sorted(self.causes, key=lambda kind: (-self.causes[kind], kind))
+        return Unscored(
+            self.rollouts,
+            self.unscored,
+            {kind: self.causes[kind] for kind in kinds},
+            {kind: self.messages[kind] for kind in kinds},
+        )
 
     def line(self, name: str) -> str:
         """What a person is told about the environment called `name`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from polygym.collect.results import Comparison, Difference, paired_difference
+from polygym.collect.compare import Comparison, Difference, paired_difference
 
 Saved = Mapping[str, Any]
 

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from polygym.collect.compare import Comparison
 from polygym.collect.evaluate import evaluate_async
-from polygym.collect.results import Comparison, Results, read_results
+from polygym.collect.results import Results, read_results
 from polygym.collect.sample import sample_tasks
 from polygym.environments import EnvGroup, Environment
 from polygym.errors import UsageError

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from polygym.collect.results import Comparison, Results
+from polygym.collect.compare import Comparison
+from polygym.collect.results import Results
 from polygym.collect.unscored import Unscored, unscored_lines
 
 
