@@ -188,7 +188,17 @@ def test_an_evaluation_under_another_limit_is_warned_about_and_nothing_is_scaled
 
 
 def test_the_seconds_are_called_what_they_are():
-    assert "seconds to write" in str(plan(tokens_per_second=1000))
+    shown = str(plan(tokens_per_second=1000))
+    assert "seconds to write: tokens at 1,000 a second, as full batches are written;\nsmall batches, prompts," in shown
+    assert "seconds to write:" not in str(plan())
+
+
+def test_a_time_that_is_short_is_not_shown_as_none():
+    evidence_E = {env.name: known(0.5, completion_tokens=1.0) for env in MIX}
+    found = plan(tokens_per_second=7000, evidence_E=evidence_E)
+    seconds = [size.writing_seconds for size in found.group_sizes]
+    assert 0 < min(seconds) < 0.05
+    assert "< 0.1" in str(found)
 
 
 def test_unbalanced_shares_and_task_counts_are_warned_about():

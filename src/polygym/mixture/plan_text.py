@@ -50,7 +50,7 @@ def plan_text(plan: BatchPlan) -> str:
                 str(size.rollouts_per_example),
                 str(size.rollouts),
                 _tokens(size.tokens, limit),
-                _number(size.writing_seconds, 1),
+                _seconds(size.writing_seconds),
                 f"{size.standard_error:.3f}",
                 _percent(size.signal),
             ]
@@ -62,6 +62,11 @@ def plan_text(plan: BatchPlan) -> str:
         ["groups with signal", *(f"K = {k}" for k in sizes)],
         [[env.name, *(_percent(env.signal_by_K[k]) for k in sizes)] for env in measured],
     )
+    if plan.tokens_per_second:
+        by_size += (
+            f"\nseconds to write: tokens at {plan.tokens_per_second:,.0f} a second, as full batches are written;\n"
+            "small batches, prompts, grading and learning come on top"
+        )
     parts = [_batch(plan), environments, by_size, *([signal] if measured else []), _reward(plan)]
     parts += ["\n".join([plan.advice, *(f"warning: {warning}" for warning in plan.warnings)])]
     return "\n\n".join(parts)
@@ -101,6 +106,10 @@ def _tokens(value: float, limit: bool) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _seconds(value: float | None) -> str:
+    return "< 0.1" if value is not None and value < 0.05 else _number(value, 1)
 
 
 def _percent(value: float | None) -> str:
