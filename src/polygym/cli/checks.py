@@ -62,9 +62,7 @@ def check_environment(load: Callable[[], Environment], num_examples: int) -> Ite
             for name, find in played.items():
                 try:
                     passed, detail = find(leaf, asked)
-                except (
-                    Exception
-                ) as error:  # environments are other people's code, and their faults are what is looked for
+                except Exception as error:  # of other people's code, whose faults are what is looked for
                     words = str(error) if isinstance(error, PolygymError) else f"{type(error).__name__}: {error}"
                     passed, detail = False, words
                 yield Check(route, name, passed, detail)
