@@ -13,9 +13,10 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import orjson
 
@@ -401,13 +402,23 @@ def append(path: str | Path, *rows: Mapping[str, Any]) -> None:
 
 
 def write_aside(path: str | Path, data: bytes) -> None:
-    """Writes `path` as a whole: aside, to the disk, then renamed, so that a reader sees the old file or the new one."""
+    """Writes `path` as a whole; see `written_aside`."""
+    with written_aside(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def written_aside(path: str | Path) -> Iterator[BinaryIO]:
+    """A file that becomes `path` at the end: aside, to the disk, then renamed; a reader sees the old one or the new one.
+
+    Where the block raises, `path` stays as it was.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(handle, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(aside, 0o644)  # mkstemp makes files that only their owner may read
