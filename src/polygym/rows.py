@@ -409,7 +409,7 @@ def write_aside(path: str | Path, data: bytes) -> None:
 
 @contextmanager
 def written_aside(path: str | Path) -> Iterator[BinaryIO]:
-    """A file that becomes `path` at the end: aside, to the disk, then renamed; a reader sees the old one or the new one.
+    """A file that becomes `path` at the end: aside, to the disk, then renamed; a reader sees the old one or the new.
 
     Where the block raises, `path` stays as it was.
     """
