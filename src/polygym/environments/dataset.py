@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,9 @@ def content_key(task: Task) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def split_tasks(tasks: Sequence[Task], held_out: float, seed: int) -> tuple[list[Task], list[Task]]:
+def split_tasks(
+    tasks: Sequence[Task], held_out: float, seed: int, *, key: Callable[[Task], str] = content_key
+) -> tuple[list[Task], list[Task]]:
     """(train, held-out): a seeded split by content, the same in every process and for every order of the rows.
 
     With two or more different tasks each side gets at least one; equal tasks stay on one side. `held_out=0` keeps all
@@ -107,35 +109,43 @@ def split_tasks(tasks: Sequence[Task], held_out: float, seed: int) -> tuple[list
     """
     if isinstance(held_out, bool) or not isinstance(held_out, (int, float)) or not 0 <= held_out < 1:
         raise UsageError(f"held_out={held_out!r} is outside [0, 1); it is the fraction of tasks kept for evaluation")
-    keys = [content_key(task) for task in tasks]
+    keys = list(map(key, tasks))
     unique = set(keys)
     count = round(held_out * len(unique))
     if held_out > 0:
         count = min(max(count, 1), len(unique) - 1)
-    chosen = set(sorted(unique, key=lambda key: hashlib.blake2b(f"{seed}/{key}".encode()).digest())[:count])
-    train = [task for task, key in zip(tasks, keys, strict=True) if key not in chosen]
-    return train, [task for task, key in zip(tasks, keys, strict=True) if key in chosen]
+    chosen = set(sorted(unique, key=lambda content: hashlib.blake2b(f"{seed}/{content}".encode()).digest())[:count])
+    train = [task for task, content in zip(tasks, keys, strict=True) if content not in chosen]
+    return train, [task for task, content in zip(tasks, keys, strict=True) if content in chosen]
 
 
-def check_disjoint(train: Sequence[Task], held_out: Sequence[Task], environment: str) -> None:
+def check_disjoint(
+    train: Sequence[Task],
+    held_out: Sequence[Task],
+    environment: str,
+    *,
+    key: Callable[[Task], str] = content_key,
+    called: tuple[str, str] = ("dataset", "eval_dataset"),
+) -> None:
     """Check that two splits given by the user share no id and no content.
 
     Raises:
         UsageError: names the first pair that is shared.
     """
+    first, second = called
     ids = {task.id for task in train}
-    contents = {content_key(task): task for task in train}
+    contents = {key(task): task for task in train}
     for task in held_out:
         if task.id in ids:
             raise UsageError(
-                f"environment {environment!r}: id {task.id!r} is in dataset and in eval_dataset; an id names one task: "
+                f"environment {environment!r}: id {task.id!r} is in {first} and in {second}; an id names one task: "
                 "leave ids out or make them unique"
             )
-        twin = contents.get(content_key(task))
+        twin = contents.get(key(task))
         if twin is not None:
             raise UsageError(
-                f"environment {environment!r}: task {task.id!r} of eval_dataset is also in dataset (task {twin.id!r}); "
-                "remove it from one, or leave eval_dataset out and a part of dataset is held out"
+                f"environment {environment!r}: task {task.id!r} of {second} is also in {first} (task {twin.id!r}); "
+                f"remove it from one, or leave {second} out and a part of {first} is held out"
             )
 
 

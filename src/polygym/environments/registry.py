@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,19 +83,26 @@ def find_loader(id: str) -> Callable[..., Any]:
 
 
 def load_environment(id: str, **arguments: Any) -> Environment:
-    """Build an environment by id; see `find_loader`.
+    """Build an environment by id; see `find_loader`. The address of a resources server is an id too (`load_served`).
 
     Raises:
         UsageError: for an unknown id, an argument that the loader does not take or lacks, a loader that raises, or one
             that does not return an environment.
     """
-    loader = find_loader(id)
+    loader = _of_server(id) or find_loader(id)
     check_arguments(loader, arguments, id)
     with _told(f"environment {id!r}: its loader raised"):
         environment = loader(**arguments)
     if not isinstance(environment, Environment):
         raise UsageError(f"the loader of {id!r} returned a {type(environment).__name__}; it must return an Environment")
     return environment
+
+
+def _of_server(id: str) -> Callable[..., Any] | None:
+    """The function that builds the environment at an address; None where the id is none."""
+    from polygym.environments.served import is_address, load_served
+
+    return partial(load_served, id) if isinstance(id, str) and is_address(id) else None
 
 
 def check_arguments(loader: Callable[..., Any], arguments: dict[str, Any], id: str) -> None:

@@ -40,6 +40,7 @@ class RemoteEnvironment(Environment):
         url: address of the server.
         name: of the environment, in records and metrics.
         rows: the tasks, of both splits. They may also come from elsewhere, one by one (`remote_task`).
+        tasks: instead of rows, the tasks of each split (`polygym.environments.row_tasks`).
         token: what the server wants to be sent.
         model: name of the policy, for the responses that the server is sent.
         max_turns: answers in one episode, where the server does not say less. Default: what the server says, or 10.
@@ -54,6 +55,7 @@ class RemoteEnvironment(Environment):
         *,
         name: str = "remote",
         rows: Sequence[Mapping[str, Any]] | None = None,
+        tasks: Mapping[Split, Sequence[Task]] | None = None,
         token: str | None = None,
         model: str = "policy",
         max_turns: int | None = None,
@@ -68,8 +70,8 @@ class RemoteEnvironment(Environment):
         self.parser = None
         self.preamble = []
         self.stops = self.cleanups = ()
-        tasks = [remote_task(row, name) for row in rows or ()]
-        self._tasks = dict.fromkeys(SPLITS, tasks)
+        of_rows = [remote_task(row, name) for row in rows or ()]
+        self._tasks = dict(tasks) if tasks is not None else dict.fromkeys(SPLITS, of_rows)
         self.client = HttpClient(url, token=token, deadline_seconds=deadline_seconds)
         self.model = model
         self._cookies: str | None = None
