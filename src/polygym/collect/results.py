@@ -1,12 +1,14 @@
 """Results of an evaluation.
 
-The one idea: every environment is reported on its own; `combined` is their mean weighted by the shares, `all` the mean
-over rollouts. A combined mean needs all its environments: without one of them it would be another quantity.
+The one idea: every environment is reported on its own; `combined` is their mean weighted by the shares, `macro` their
+plain mean, `all` the mean over rollouts. A combined mean needs all its environments: without one of them it would be
+another quantity.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,7 @@ from polygym.tables import number, plain_table, span
 
 _SCHEMA = 1
 COMBINED = "combined"
+_NOT_COMBINED = re.compile(r"rollouts|unscored|interval_.*|.*_(min|max)|reward/.*")
 
 
 @dataclass(slots=True, repr=False)
@@ -88,10 +91,28 @@ class Results:
         return weighted_mean({name: found.mean_reward for name, found in self.environments.items()}, self.shares)
 
     @property
+    def macro_mean_reward(self) -> float | None:
+        """The plain mean over the environments that have a share; None if one of them has no scored rollout."""
+        return self.means(self._equal_shares()).get("mean_reward")
+
+    @property
     def interval(self) -> tuple[float, float] | None:
         """95 % interval of the combined mean reward."""
-        draws = {name: bootstrap_means(found.tasks, seed=place) for place, (name, found) in enumerate(self._weighed())}
-        return combined_interval(draws, self.shares)
+        return combined_interval(self._draws(), self.shares)
+
+    def means(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """Each number of the environments (`EnvironmentSummary.numbers`) as their weighted mean.
+
+        Left out are counts, extremes, intervals and reward functions, and what not all environments of weight have.
+        """
+        numbers_E = {name: self.environments[name].numbers() for name, weight in weights.items() if weight > 0}
+        names = dict.fromkeys(name for numbers in numbers_E.values() for name in numbers)
+        combined = {
+            name: weighted_mean({route: numbers.get(name) for route, numbers in numbers_E.items()}, weights)
+            for name in names
+            if not _NOT_COMBINED.fullmatch(name)
+        }
+        return {name: value for name, value in combined.items() if value is not None}
 
     @property
     def all_mean_reward(self) -> float | None:
@@ -113,7 +134,7 @@ class Results:
             "settings": self.settings,
             "complete": self.complete,
             "environments": {name: found.to_dict() for name, found in self.environments.items()},
-            COMBINED: self._combined() | {"shares": self.shares},
+            COMBINED: self._combined(),
             "all": {"mean_reward": self.all_mean_reward},
         }
 
@@ -128,7 +149,11 @@ class Results:
             for name, found in self.environments.items()
             for metric, value in found.numbers().items()
         }
-        overall = {f"{COMBINED}/mean_reward": self.mean_reward, "all/mean_reward": self.all_mean_reward}
+        overall = {
+            f"{COMBINED}/mean_reward": self.mean_reward,
+            f"{COMBINED}/macro_mean_reward": self.macro_mean_reward,
+            "all/mean_reward": self.all_mean_reward,
+        }
         return metrics | {name: value for name, value in overall.items() if value is not None}
 
     def __repr__(self) -> str:
@@ -146,30 +171,57 @@ class Results:
         for row, found in zip(rows, self.environments.values(), strict=True):
             row += [*(number(found.pass_at_k.get(k)) for k in passes), str(found.unscored)]
         if len(rows) > 1:
-            total = self._combined()
-            row = [
-                COMBINED,
-                str(total["n"]),
-                str(total["rollouts"]),
-                number(total["mean_reward"]),
-                span(total["interval"]),
-            ]
-            rows.append([*row, *("" for _ in passes), str(total["unscored"])])
+            tasks, rollouts, unscored = self._counts()
+            row = [COMBINED, str(tasks), str(rollouts), number(self.mean_reward), span(self.interval)]
+            rows.append([*row, *("" for _ in passes), str(unscored)])
         lines = [plain_table(header, rows), *unscored_lines(self.failures)]
         return "\n".join([*lines, *([] if self.complete else ["stopped before the end; what was collected is shown"])])
 
+    def spread_table(self) -> str:
+        """What `str` leaves out: how the rewards lie, majority@k, tokens read and written, seconds."""
+        votes = sorted({k for found in self.environments.values() for k in found.majority_at_k if k > 1})[-1:]
+        header = ["environment", "std", "min", "median", "max", *(f"majority@{k}" for k in votes)]
+        header += ["tokens in", "out", "seconds", "p99"]
+        rows = []
+        for name, found in self.environments.items():
+            reward, read = found.reward_spread, found.prompt_tokens
+            lies = (reward.std, reward.min, reward.median, reward.max) if reward else (None,) * 4
+            row = [name, *map(number, lies), *(number(found.majority_at_k.get(k)) for k in votes)]
+            tokens = (read.mean if read else None, found.completion_tokens_mean)
+            row += ["-" if value is None else f"{value:.1f}" for value in tokens]
+            rows.append([*row, number(found.seconds_mean), number(found.seconds_p99)])
+        return plain_table(header, rows)
+
     def _combined(self) -> dict[str, Any]:
-        found = self.environments.values()
+        tasks, rollouts, unscored = self._counts()
+        draws, equal = self._draws(), self._equal_shares()
         return {
-            "n": sum(summary.n for summary in found),
-            "rollouts": sum(summary.rollouts for summary in found),
-            "unscored": sum(summary.unscored for summary in found),
+            "n": tasks,
+            "rollouts": rollouts,
+            "unscored": unscored,
             "mean_reward": self.mean_reward,
-            "interval": self.interval,
+            "interval": combined_interval(draws, self.shares),
+            "shares": self.shares,
+            "means": self.means(self.shares),
+            "macro": {
+                "mean_reward": self.macro_mean_reward,
+                "interval": combined_interval(draws, equal),
+                "means": self.means(equal),
+            },
         }
 
-    def _weighed(self) -> list[tuple[str, EnvironmentSummary]]:
-        return [(name, found) for name, found in self.environments.items() if self.shares.get(name, 0) > 0]
+    def _counts(self) -> tuple[int, int, int]:
+        """Tasks, rollouts and unscored ones of all environments."""
+        found = self.environments.values()
+        return sum(of.n for of in found), sum(of.rollouts for of in found), sum(of.unscored for of in found)
+
+    def _equal_shares(self) -> dict[str, float]:
+        return {name: 1.0 for name, share in self.shares.items() if share > 0}
+
+    def _draws(self) -> dict[str, Array | None]:
+        """Bootstrap means of the environments that have a share, drawn independently."""
+        weighed = [name for name in self.environments if self.shares.get(name, 0) > 0]
+        return {name: bootstrap_means(self.environments[name].tasks, seed=place) for place, name in enumerate(weighed)}
 
 
 def read_results(path: str | Path) -> dict[str, Any]:

@@ -1,0 +1,179 @@
+"""Reading a file of rollouts again: OUT.jsonl of a collection, or a file of a run's `rollouts/`.
+
+The one idea: a rollout is named by (environment, task id, rollout index), and its last row counts. One pass finds where
+that row stands and keeps its place only, so that a file larger than memory can be read in any order.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from polygym.collect.summary_builder import by_id
+from polygym.errors import UsageError
+from polygym.rollout import SCHEMA, TaskId
+from polygym.rows import Row
+from polygym.text import one_line
+
+RolloutKey = tuple[str, TaskId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a row stands; `scored` says whether it has a reward."""
+
+    offset: int
+    size: int
+    scored: bool
+
+
+class RolloutRows:
+    """The rollouts of a file, the last row of each. A context manager.
+
+    Attributes:
+        torn: whether the file ends in a line that a kill has torn; it is passed over.
+        replaced: rows of which a later one of their key has taken the place.
+        conflicts: keys of which two rows have different rewards, and those rewards.
+
+    Raises:
+        UsageError: on entering, for a file that cannot be read, has no rollouts, is damaged before its last line, or
+            was written in another schema.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.torn = False
+        self.replaced = 0
+        self.conflicts: dict[RolloutKey, tuple[float, float]] = {}
+        self._places: dict[RolloutKey, _Place] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self._file = open(self.path, "rb")  # noqa: SIM115 - closed by `__exit__`
+        except OSError as error:
+            reason = error.strerror or error
+            raise UsageError(
+                f"cannot read rollouts from {str(self.path)!r}: {reason}; give OUT.jsonl of an evaluation"
+            ) from error
+        try:
+            self._index()
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def environments(self) -> list[str]:
+        """Their names, in the order of first sight."""
+        return list(dict.fromkeys(environment for environment, _, _ in self._places))
+
+    def keys(self) -> list[RolloutKey]:
+        """Every rollout by name: environments by first sight, then tasks by id, then rollouts by index."""
+        place = {name: position for position, name in enumerate(self.environments)}
+        return sorted(self._places, key=lambda key: (place[key[0]], by_id(key[1]), key[2]))
+
+    def scored(self, key: RolloutKey) -> bool:
+        """Whether the rollout has a reward."""
+        return self._places[key].scored
+
+    def raw(self, key: RolloutKey) -> bytes:
+        """The rollout's row as it stands in the file, with its newline."""
+        place = self._places[key]
+        self._file.seek(place.offset)
+        return self._file.read(place.size).rstrip(b"\r\n") + b"\n"
+
+    def row(self, key: RolloutKey) -> Row:
+        """The rollout's row."""
+        row: Row = json.loads(self.raw(key))
+        return row
+
+    def rows(self) -> Iterator[Row]:
+        """Every rollout's row, in the order of `keys`."""
+        for key in self.keys():
+            yield self.row(key)
+
+    def _index(self) -> None:
+        offset = 0
+        damaged: tuple[int, str] | None = None
+        rewards: dict[RolloutKey, float] = {}
+        for line, raw in enumerate(self._file, start=1):
+            size = len(raw)
+            if raw.strip():
+                if damaged is not None:
+                    raise self._fault(*damaged)
+                row, problem = _parsed(raw)
+                if row is None:
+                    damaged = line, problem
+                else:
+                    self._take(row, _Place(offset, size, False), rewards, line)
+            offset += size
+        self.torn = damaged is not None
+        if not self._places:
+            raise UsageError(f"{str(self.path)!r} has no rollouts; give OUT.jsonl of an evaluation")
+
+    def _take(self, row: Row, place: _Place, rewards: dict[RolloutKey, float], line: int) -> None:
+        key, reward = rollout_key(row, lambda text: self._fault(line, text))
+        before = self._places.get(key)
+        if before is not None:
+            self.replaced += 1
+            if reward is not None and key in rewards and rewards[key] != reward:
+                self.conflicts[key] = (rewards[key], reward)
+        if reward is not None:
+            rewards[key] = reward
+        self._places[key] = _Place(place.offset, place.size, reward is not None)
+
+    def _fault(self, line: int, text: str) -> UsageError:
+        return UsageError(f"{self.path}, line {line}: {text}")
+
+
+def rollout_key(row: Row, fault: Callable[[str], UsageError]) -> tuple[RolloutKey, float | None]:
+    """The name of the rollout in a row, and its reward.
+
+    Raises:
+        UsageError: what `fault` makes of the reason, where the row is no rollout of this schema.
+    """
+    if row.get("schema") != SCHEMA:
+        if "environment" in row and "task_id" in row:
+            told = "no schema" if "schema" not in row else f"schema {row['schema']!r:.20}"
+            raise fault(
+                f"the rollout has {told}, and this version reads schema {SCHEMA}; read it with the version that wrote "
+                "it, or collect again"
+            )
+        raise fault(
+            f"no rollout: it has no schema, environment and task_id (its keys: {', '.join(row) or 'none'!s:.80}); give "
+            "OUT.jsonl of an evaluation"
+        )
+    environment, task, index, reward = (row.get(key) for key in ("environment", "task_id", "rollout_index", "reward"))
+    if not isinstance(environment, str):
+        raise fault(f"environment is {environment!r:.80}; it must be a text")
+    if isinstance(task, bool) or not isinstance(task, (int, str)):
+        raise fault(f"task_id is {task!r:.80}; it must be an integer or a text")
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise fault(f"rollout_index is {index!r:.80}; it must be an integer")
+    if reward is not None and (isinstance(reward, bool) or not isinstance(reward, (int, float))):
+        raise fault(f"reward is {reward!r:.80}; it must be a number, or null for unscored")
+    return (environment, task, index), reward if reward is not None and math.isfinite(reward) else None
+
+
+def _parsed(raw: bytes) -> tuple[Row | None, str]:
+    """The object on a line, or what is wrong with it."""
+    try:
+        row: Any = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        return None, f"not JSON ({one_line(str(error))}); repair or remove the line"
+    if not isinstance(row, dict):
+        return None, f"a rollout is an object {{...}}, got {type(row).__name__}; repair or remove the line"
+    return row, ""
