@@ -65,7 +65,7 @@ def plan_text(plan: BatchPlan) -> str:
     if plan.tokens_per_second:
         by_size += (
             f"\nseconds to write: tokens at {plan.tokens_per_second:,.0f} a second, as full batches are written;\n"
-            "small batches, prompts, grading and learning come on top"
+            "small batches take longer; prompts, grading and learning come on top"
         )
     parts = [_batch(plan), environments, by_size, *([signal] if measured else []), _reward(plan)]
     parts += ["\n".join([plan.advice, *(f"warning: {warning}" for warning in plan.warnings)])]
