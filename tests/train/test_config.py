@@ -26,7 +26,7 @@ def write(folder: Path, text: str) -> Path:
         ({"lerning_rate": 1e-5}, "unknown key 'lerning_rate'; did you mean 'learning_rate'?"),
         ({"env": [{"id": "a", "wieght": 1}]}, "unknown key 'env.a.wieght'; did you mean 'weight'?"),
         ({"eval": {"intervall": 1}}, "unknown key 'eval.intervall'; did you mean 'interval'?"),
-        ({"eval": {"env": [{"id": "a", "weight": 1.0}]}}, "unknown key 'eval.env.a.weight'; Allowed: args, id, name"),
+        ({"eval": {"env": [{"id": "a", "weight": 1.0}]}}, "unknown key 'eval.env.a.weight'; Allowed: args, eval_rows, he"),
         ({"env": [{"id": "a", "sampling": {"temprature": 1}}]}, "did you mean 'temperature'?"),
         ({"env": [{"id": "a", "weight": "1"}]}, "env.a.weight='1': Input should be a valid number"),
         ({"env": [{"id": "a", "weight": -1.0}]}, "env.a.weight=-1.0: Input should be greater than or equal to 0"),
@@ -38,7 +38,7 @@ def write(folder: Path, text: str) -> Path:
             "env.0='tool_use': must be a table; write [[env]] with two brackets, and id = \"tool_use",
         ),
         ({"env": [{"id": ""}]}, "env.0.id='': must not be empty"),
-        ({"env": [{"id": "a", "name": 4}]}, "env.0.name=4: must be text in quotes"),
+        ({"env": [{"id": "a", "name": 4}]}, "env.a.name=4: must be text in quotes"),
         ({"env": [{"id": "a", "args": "x"}]}, "env.a.args='x': must be a table of keys and values"),
         (
             {"env": [{"id": "a", "sampling": {"stop": "x"}}]},

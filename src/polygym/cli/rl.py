@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ from polygym.cli.values import check_scored, print_json
 
 if TYPE_CHECKING:
     from polygym.mixture import BatchPlan
+    from polygym.policies.base import Policy
     from polygym.train.summary import Summary
 
 app = typer.Typer(help="Train a policy with reinforcement learning.", rich_markup_mode=None)
@@ -59,9 +61,16 @@ def run(
     from polygym.train import loop
 
     with TrainingWatch() as display:
-        summary = loop.run(loaded, resume=resume, progress=display, tracker=TensorBoardTracker())
+        summary = loop.run(loaded, resume=resume, progress=display, tracker=TensorBoardTracker(), model_server=_serving)
     _print(summary, as_json)
     check_scored(summary.failures)
+
+
+def _serving(policy: Policy, port: int) -> AbstractAsyncContextManager[object]:
+    """The policy behind a model server, for agents that play themselves."""
+    from polygym.serve.beside import serving
+
+    return serving(policy, port)
 
 
 def _print(result: BatchPlan | Summary, as_json: bool) -> None:

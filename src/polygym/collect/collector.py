@@ -7,10 +7,12 @@ function, or a cancellation, stops all and keeps what has ended.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from polygym.collect.line import DEFAULT_CONCURRENCY, check_concurrency, work_off
+from polygym.collect.agent_play import AgentEnvironment
+from polygym.collect.line import DEFAULT_CONCURRENCY, Line, check_concurrency, work_off
 from polygym.collect.progress import Progress
 from polygym.environments.base import Environment
 from polygym.environments.episode import play
@@ -75,6 +77,7 @@ class Collector:
     Args:
         policy: who answers.
         concurrency: episodes under way at a time.
+        limits_E: episodes of an environment under way at a time, where it has a limit and they are collected fairly.
         timeout_seconds: of one rollout, where its assignment gives none; None for no limit.
         progress: who is told that a rollout has ended.
         on_rollout: called with each rollout as it ends, in the order in which they end: the place to save it.
@@ -85,12 +88,14 @@ class Collector:
         policy: Policy,
         *,
         concurrency: int = DEFAULT_CONCURRENCY,
+        limits_E: Mapping[str, int] | None = None,
         timeout_seconds: float | None = None,
         progress: Progress | None = None,
         on_rollout: Callable[[Rollout], None] | None = None,
     ) -> None:
         self.policy = policy
         self.concurrency = check_concurrency(concurrency)
+        self.limits_E = limits_E or {}
         self.timeout_seconds = check_timeout(timeout_seconds)
         self.progress = progress or Progress()
         self.on_rollout = on_rollout
@@ -104,15 +109,32 @@ class Collector:
         Raises:
             BadRewardError: at the first reward that is no number.
         """
-        return await work_off(
-            list(assignments),
-            self._work,
-            environment_of=lambda assignment: assignment.task.environment,
-            concurrency=self.concurrency,
-            progress=self.progress,
-        )
+        waiting = list(assignments)
+        rollouts: list[Rollout | None] = [None] * len(waiting)
 
-    async def _work(self, assignment: Assignment) -> Rollout:
+        async def play_at(position: int) -> Rollout:
+            rollouts[position] = rollout = await self.play(waiting[position])
+            return rollout
+
+        self.progress.start(Counter(assignment.task.environment for assignment in waiting))
+        line = Line({"": range(len(waiting))}, {"": len(waiting)})  # one queue: in the order of the assignments
+        await work_off(line, play_at, concurrency=self.concurrency, progress=self.progress)
+        return [rollout for rollout in rollouts if rollout is not None]
+
+    async def collect_fairly(
+        self, assignments_E: Mapping[str, Iterable[Assignment]], totals_E: Mapping[str, int]
+    ) -> None:
+        """Play the assignments of several environments beside each other (`Line`); `on_rollout` sees the rollouts.
+
+        Raises:
+            BadRewardError: as `collect`.
+        """
+        self.progress.start(totals_E)
+        line = Line(assignments_E, totals_E, limits_E=self.limits_E)
+        await work_off(line, self.play, concurrency=self.concurrency, progress=self.progress)
+
+    async def play(self, assignment: Assignment) -> Rollout:
+        """Play one assignment; `on_rollout` sees it."""
         rollout = await self._play(assignment)
         if self.on_rollout is not None:
             self.on_rollout(rollout)
@@ -120,7 +142,18 @@ class Collector:
 
     async def _play(self, assignment: Assignment) -> Rollout:
         started = time.perf_counter()
+        timeout_seconds = assignment.timeout_seconds or self.timeout_seconds
         try:
+            if isinstance(assignment.environment, AgentEnvironment):
+                return await assignment.environment.rollout(
+                    assignment.task,
+                    sampling=assignment.sampling,
+                    seed=assignment.seed,
+                    group_id=assignment.group_id,
+                    rollout_index=assignment.rollout_index,
+                    step=assignment.step,
+                    timeout_seconds=timeout_seconds,
+                )
             return await play(
                 assignment.environment,
                 assignment.task,
@@ -131,7 +164,7 @@ class Collector:
                 rollout_index=assignment.rollout_index,
                 step=assignment.step,
                 max_turns=assignment.max_turns,
-                timeout_seconds=assignment.timeout_seconds or self.timeout_seconds,
+                timeout_seconds=timeout_seconds,
             )
         except UsageError:
             raise

@@ -126,13 +126,14 @@ async def evaluate_async(
     tasks_E = sample_tasks(env, num_examples=num_examples, total=total, seed=seed)
     leaves = env.leaves()
     sampling_E = dict.fromkeys(leaves, Sampling()) | _by_environment("sampling", sampling, leaves)
-    own_turns_E = {route: leaf.max_turns for route, leaf in leaves.items()}
+    own_turns_E = {route: leaf.max_turns if leaf.limits_turns else None for route, leaf in leaves.items()}
     max_turns_E = own_turns_E | _by_environment("max_turns", max_turns, leaves)
     timeout_E = dict.fromkeys(leaves, DEFAULT_TIMEOUT_SECONDS) | _by_environment("timeout", timeout, leaves)
     for route in leaves:
         if not isinstance(sampling_E[route], Sampling):
             raise UsageError(f"sampling must be a Sampling, got {sampling_E[route]!r:.80}: Sampling(temperature=0.7)")
-        check_max_turns(max_turns_E[route])
+        if max_turns_E[route] is not None:  # else it is for the environment's server to say
+            check_max_turns(max_turns_E[route])
         check_timeout(timeout_E[route])
     groups_E = {
         route: [

@@ -58,6 +58,7 @@ class Environment:
 
     tools: tuple[ToolSpec, ...] = ()
     parallel_tool_calls = False
+    limits_turns = True  # else `max_turns` is what holds where an episode does not say it itself
 
     def __init__(
         self,

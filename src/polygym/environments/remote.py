@@ -71,7 +71,7 @@ class RemoteEnvironment(Environment):
         self.preamble = []
         self.stops = self.cleanups = ()
         of_rows = [remote_task(row, name) for row in rows or ()]
-        self._tasks = dict(tasks) if tasks is not None else dict.fromkeys(SPLITS, of_rows)
+        self._tasks = {split: of_rows if tasks is None else list(tasks[split]) for split in SPLITS}
         self.client = HttpClient(url, token=token, deadline_seconds=deadline_seconds)
         self.model = model
         self._cookies: str | None = None

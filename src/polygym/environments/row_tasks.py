@@ -73,8 +73,8 @@ class RowFile:
             first, first_key, first_line = known.setdefault(task.id, (task, key, line))
             if first_key != key:
                 raise UsageError(
-                    f"{self.path}: lines {first_line} and {line} have the id {task.id!r} and are different; an id names "
-                    "one task: rename one, or leave the ids out"
+                    f"{self.path}: lines {first_line} and {line} have the id {task.id!r} and are different; an id "
+                    "names one task: rename one, or leave the ids out"
                 )
             tasks.append(first)
         return tasks
@@ -112,5 +112,7 @@ def split_rows(
 def row_key(task: Task) -> str:
     """What makes two rows the same task under different ids: all that is the task's own."""
     row = task.info
-    own = {key: value for key, value in row.items() if not is_reserved(key) or key in ("answer", "responses_create_params")}
+    own = {
+        key: value for key, value in row.items() if not is_reserved(key) or key in ("answer", "responses_create_params")
+    }
     return task_digest(own).hex()

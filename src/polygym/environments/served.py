@@ -36,8 +36,8 @@ def is_address(id: str) -> bool:
 
 def load_served(
     url: str,
-    rows: str | Path | None = None,
-    eval_rows: str | Path | None = None,
+    rows: str | Path | RowFile | None = None,
+    eval_rows: str | Path | RowFile | None = None,
     *,
     held_out: float = HELD_OUT,
     seed: int = 0,
@@ -67,10 +67,10 @@ def load_served(
         raise UsageError(
             f"{url} is one of the {kind}, no environment; give the address of its resources server (polygym env status)"
         )
+    files = [RowFile.read(file) if isinstance(file, (str, Path)) else file for file in (rows, eval_rows)]
     if name is None:
-        name = str(told.get("name") or Path(str(rows if eval_rows is None else eval_rows)).stem)
-    read = (None if path is None else RowFile.read(path) for path in (rows, eval_rows))
-    tasks = split_rows(*read, name=name, held_out=held_out, seed=seed)
+        name = str(told.get("name") or next(Path(file.path).stem for file in files if file is not None))
+    tasks = split_rows(*files, name=name, held_out=held_out, seed=seed)
     return RemoteEnvironment(url, name=name, tasks=tasks, token=os.environ.get(TOKEN))
 
 

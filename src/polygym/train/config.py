@@ -14,7 +14,9 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from polygym.policies.base import Sampling
+from polygym.train.config_errors import entry_name
 from polygym.train.config_file import Section, check_run_name, load, validate
+from polygym.train.env_source import check_source
 
 
 class SamplingConfig(Section):
@@ -35,11 +37,55 @@ class SamplingConfig(Section):
 
 
 class EnvEntry(Section):
-    """What names an environment: its id, its name in this run, and the arguments it is loaded with."""
+    """What names an environment, and its name in this run.
 
-    id: str = Field(min_length=1, description="registry id, `package.module:function`, or an installed entry point")
-    name: str = Field("", description="name in metrics and files; the last part of `id` where empty")
+    It is one of this process (`id`, `args`), one that a server holds (`url` or `server`, with `rows`), or each of those
+    that play the rows of a file (`rows` alone).
+    """
+
+    id: str | None = Field(
+        None, min_length=1, description="registry id, `package.module:function`, or an installed entry point"
+    )
+    name: str = Field(
+        "", description="name in metrics and files; the last part of `id`, `server` or the file of rows where empty"
+    )
     args: dict[str, Any] = Field(default_factory=dict, description="arguments of the environment's load_environment")
+    url: str | None = Field(None, min_length=1, description="instead of `id`: address of a resources server")
+    server: str | None = Field(
+        None,
+        min_length=1,
+        description="instead of `id`: name of a resources server or an agent of a running stack",
+    )
+    rows: str | None = Field(
+        None,
+        min_length=1,
+        description="JSONL file of the tasks of a server; alone: of several environments, by the agents that they name",
+    )
+    eval_rows: str | None = Field(None, min_length=1, description="JSONL file of held-out tasks beside `rows`")
+    held_out: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="part of `rows` that is held out, where there are no `eval_rows`; else 0.2",
+    )
+    head_port: int | None = Field(
+        None, ge=1, le=65535, description="port of the head of the running stack; 11000 where not given"
+    )
+    play: Literal["here", "agent"] | None = Field(
+        None,
+        description="who plays rows: the run itself, or the agent that they name, with the run's policy as its model; "
+        "where not given, an agent that is no simple_agent plays itself",
+    )
+
+    @property
+    def title(self) -> str:
+        """Its name in this run."""
+        return entry_name(self.__dict__)
+
+    @model_validator(mode="after")
+    def _check_source(self) -> EnvEntry:
+        check_source(self.__dict__)
+        return self
 
 
 class EnvConfig(EnvEntry):
@@ -55,8 +101,10 @@ class EnvConfig(EnvEntry):
     loss_weight: float | None = Field(None, ge=0, description="share of the loss, where it is not `weight`")
 
     @model_validator(mode="after")
-    def _check_sampling(self) -> EnvConfig:
+    def _check_more(self) -> EnvConfig:
         SamplingConfig().override(self.sampling)
+        if self.id is None and self.rows is None:
+            raise ValueError("rows is missing: eval_rows are only evaluated; give rows to train on")
         return self
 
 
@@ -160,6 +208,9 @@ class RunConfig(TrainingConfig):
     )
     concurrency: int = Field(1024, ge=1, description="episodes under way at a time")
     timeout: float = Field(120.0, gt=0, description="seconds of a rollout at most")
+    policy_port: int | None = Field(
+        None, ge=1, le=65535, description="port at which agents that play find the run's policy; 11001 where not given"
+    )
     checkpoint_interval: int = Field(25, ge=1, description="steps between checkpoints; the last step always writes one")
     keep_checkpoints: int = Field(2, ge=1, description="newest checkpoints to keep")
     env: tuple[EnvConfig, ...] = Field(min_length=1, strict=False, description="environments of the mix")
@@ -180,7 +231,7 @@ class RunConfig(TrainingConfig):
                 'advantage="group_std" divides by the group\'s deviation and would cancel reward_normalization="env"; '
                 'set reward_normalization="none" or another advantage'
             )
-        weighted = [entry.name or entry.id for entry in self.env if entry.loss_weight is not None]
+        weighted = [entry.title for entry in self.env if entry.loss_weight is not None]
         if weighted and self.loss_share == "tokens":
             raise ValueError(
                 f'loss_weight of {", ".join(weighted)} does nothing with loss_share="tokens"; use loss_share="env"'

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -24,6 +25,20 @@ def default_name(identifier: str) -> str:
     ('games', 'math_rl')
     """
     return identifier.partition(":")[0].replace("/", ".").rsplit(".", 1)[-1]
+
+
+def entry_name(entry: Mapping[str, Any]) -> str:
+    """The name of the environment that an entry of a config names.
+
+    >>> entry_name({"id": "math_rl"}), entry_name({"rows": "data/mix.jsonl"}), entry_name({"id": "a", "name": "b"})
+    ('math_rl', 'mix', 'b')
+    """
+    for key in ("name", "id", "server", "rows", "eval_rows"):
+        if (value := entry.get(key)) and isinstance(value, str):
+            if key == "id":
+                return default_name(value)
+            return Path(value).name.partition(".")[0] if key.endswith("rows") else value
+    return ""
 
 
 def explain(kind: type[BaseModel], table: Mapping[str, Any], error: ValidationError) -> Iterator[str]:
@@ -136,5 +151,5 @@ def _named(location: Location, table: Any) -> Iterator[str]:
             table = table[part] if part < len(table) else None
         else:
             table = table.get(part) if isinstance(table, Mapping) else None
-        named = isinstance(part, int) and isinstance(table, Mapping) and (table.get("name") or table.get("id"))
-        yield default_name(named) if named and isinstance(named, str) else str(part)
+        named = entry_name(table) if isinstance(part, int) and isinstance(table, Mapping) else ""
+        yield named or str(part)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from polygym.errors import UsageError, nearest
-from polygym.train.config_errors import default_name, explain, section_at
+from polygym.train.config_errors import entry_name, explain, section_at
 
 Config = TypeVar("Config", bound="Section")
 
@@ -167,7 +167,7 @@ def _apply(table: dict[str, Any], override: str) -> None:
 def _entry(entries: list[Any], name: str, override: str, key: str) -> Any:
     if not all(isinstance(entry, dict) for entry in entries):
         raise UsageError(f"override {override!r}: {key!r} is no list of tables")
-    names = [str(entry.get("name") or default_name(str(entry.get("id", "")))) for entry in entries]
+    names = [entry_name(entry) for entry in entries]
     if name not in names:
         raise UsageError(f"override {override!r}: no entry is named {name!r}; {nearest(name, names)}")
     return entries[names.index(name)]

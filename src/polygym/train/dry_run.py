@@ -73,7 +73,7 @@ def _check_prompts(settings_E: Mapping[str, RouteSettings], renderer: ChatRender
         leaf = setting.environment
         shortest = 0
         for task in leaf.tasks("train"):
-            tokens = len(renderer.render(leaf.prompt(task), leaf.tools))
+            tokens = len(renderer.render(leaf.prompt(task), leaf.tools_of(task)))
             if tokens < max_seq_len:
                 break
             shortest = min(shortest or tokens, tokens)

@@ -21,10 +21,12 @@ from polygym.collect.store import RolloutStore
 from polygym.collect.unscored import Unscored, unscored_lines
 from polygym.errors import PolicyError
 from polygym.mixture import Mixture
+from polygym.policies.remembering import RememberingPolicy
 from polygym.rollout import Rollout, RolloutGroup
 from polygym.rows import append
 from polygym.tables import number
 from polygym.train import checkpoint as checkpoints
+from polygym.train.agents import ModelServer, asked_by_agents
 from polygym.train.assignments import as_assigned, step_assignments
 from polygym.train.batch import StepShares, make_batch
 from polygym.train.clock import StepClock
@@ -48,9 +50,16 @@ from polygym.train.summary import Summary
 
 
 def run(
-    config: RunConfig, *, resume: bool = False, progress: TrainProgress | None = None, tracker: Tracker | None = None
+    config: RunConfig,
+    *,
+    resume: bool = False,
+    progress: TrainProgress | None = None,
+    tracker: Tracker | None = None,
+    model_server: ModelServer | None = None,
 ) -> Summary:
     """Train a policy on the environments of `config`; with `resume`, continue its newest run from the last checkpoint.
+
+    `model_server` serves the policy for agents that play themselves; `polygym.serve.beside.serving` does.
 
     Ctrl-C ends with a checkpoint of the last whole step and every finished rollout kept, then KeyboardInterrupt.
 
@@ -58,14 +67,21 @@ def run(
         UsageError: for a config that cannot run, or nothing to resume.
         PolicyError: when no group of a step could be scored.
     """
-    return asyncio.run(_run(config, resume, progress or TrainProgress(), tracker))
+    return asyncio.run(_run(config, resume, progress or TrainProgress(), tracker, model_server))
 
 
-async def _run(config: RunConfig, resume: bool, progress: TrainProgress, tracker: Tracker | None) -> Summary:
+async def _run(
+    config: RunConfig,
+    resume: bool,
+    progress: TrainProgress,
+    tracker: Tracker | None,
+    model_server: ModelServer | None,
+) -> Summary:
     folder = RunFolder.newest(config) if resume else None
     trainer = Trainer(config, folder, progress, tracker)
     try:
-        return await trainer.train()
+        async with asked_by_agents(trainer.held_out.environment, trainer.remembering, model_server, config.policy_port):
+            return await trainer.train()
     finally:
         await trainer.close()
 
@@ -113,6 +129,7 @@ class Trainer:
         self.policy = LocalPolicy(
             model, tokenizer, name=config.model, device=self.config.device, max_context=config.max_seq_len
         )
+        self.remembering = RememberingPolicy(self.policy)  # for agents that play themselves
         self.learner = Learner(model, self.config, load_reference(self.config) if saved else None)
         self.tokenizer = tokenizer
         self.collector = Collector(
@@ -205,6 +222,7 @@ class Trainer:
         with self.policy.learning():
             metrics |= self.learner.update(batch.samples, self.done, self.settings)
         self.policy.version += 1
+        self.remembering.forget()
         self.done += 1
         self.saved_mixture = self.mixture.state_dict()
         self.unrecorded = metrics

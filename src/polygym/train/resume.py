@@ -14,7 +14,7 @@ from typing import Any
 
 from polygym.errors import UsageError
 from polygym.train.config import RunConfig
-from polygym.train.config_errors import default_name
+from polygym.train.config_errors import entry_name
 from polygym.train.setup import resolve_device
 
 FIXED = ("model", "seed", "lora_rank")
@@ -71,9 +71,9 @@ def _differences(before: Table, now: Table, prefix: str) -> Iterator[str]:
         old, new = _named(before.get(key)), _named(now.get(key))
         if old == new or where in UNTOLD:
             continue
-        if isinstance(old, Mapping) and "id" in old and new is None:
+        if _is_entry(old) and new is None:
             yield f"{where} is gone"
-        elif isinstance(new, Mapping) and "id" in new and old is None:
+        elif _is_entry(new) and old is None:
             yield f"{where} is new"
         elif isinstance(old, Mapping) or isinstance(new, Mapping):
             yield from _differences(old or {}, new or {}, f"{where}.")
@@ -83,9 +83,14 @@ def _differences(before: Table, now: Table, prefix: str) -> Iterator[str]:
 
 def _named(value: Any) -> Any:
     """A list of tables as a table by name."""
-    if isinstance(value, list) and value and all(isinstance(entry, Mapping) and "id" in entry for entry in value):
-        return {entry.get("name") or default_name(entry["id"]): entry for entry in value}
+    if isinstance(value, list) and value and all(map(_is_entry, value)):
+        return {entry_name(entry): entry for entry in value}
     return value
+
+
+def _is_entry(value: Any) -> bool:
+    """Whether a table names an environment."""
+    return isinstance(value, Mapping) and not value.keys().isdisjoint(("id", "rows", "eval_rows"))
 
 
 def _text(value: Any) -> str:

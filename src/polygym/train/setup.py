@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polygym.environments import EnvGroup, Environment, load_environment
+from polygym.collect.agent_play import AgentEnvironment
+from polygym.environments import EnvGroup, Environment
 from polygym.errors import UsageError
 from polygym.policies.base import Sampling
 from polygym.train.checkpoint import reading
 from polygym.train.config import EnvConfig, EnvEntry, RunConfig
-from polygym.train.config_errors import default_name
+from polygym.train.served import load_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +37,14 @@ class RouteSettings:
 def build_environment(entries: Sequence[EnvEntry]) -> Environment:
     """The environments of `[[env]]` entries as one; a single entry that is a group is that group, with its own
     names."""
-    names = [entry.name or default_name(entry.id) for entry in entries]
+    names = [entry.title for entry in entries]
     for place, name in enumerate(names):
         if (first := names.index(name)) < place:
             raise UsageError(
                 f"two environments are named {name!r} ([[env]] {first + 1} and {place + 1}); names must be unique: "
                 f'give one of them another, such as name = "{name}_2"'
             )
-    environments = [load_environment(entry.id, **entry.args) for entry in entries]
+    environments = [load_entry(entry) for entry in entries]
     if len(environments) == 1 and isinstance(environments[0], EnvGroup):
         return environments[0]
     weights = [entry.weight if isinstance(entry, EnvConfig) else 1.0 for entry in entries]
@@ -58,6 +59,8 @@ def route_settings(environment: Environment, config: RunConfig) -> dict[str, Rou
         if shares_E[route] == 0:
             continue
         entry = _entry_of(route, config)
+        if isinstance(leaf, AgentEnvironment) and entry.max_turns is not None:
+            raise UsageError(f"{route}: its agent plays, and limits the turns itself; leave out max_turns")
         settings[route] = RouteSettings(
             environment=leaf,
             sampling=config.sampling.override(entry.sampling).to_sampling(),
@@ -71,7 +74,7 @@ def route_settings(environment: Environment, config: RunConfig) -> dict[str, Rou
 
 def _entry_of(route: str, config: RunConfig) -> EnvConfig:
     for entry in config.env:
-        name = entry.name or default_name(entry.id)
+        name = entry.title
         if route == name or route.startswith(name + "/"):
             return entry
     return config.env[0]  # the only entry is a group, whose children carry their own names

@@ -6,7 +6,7 @@ reads a request, `body` writes and reads a response.
 """
 
 from polygym.policies.responses_wire.body import classify_response, read_response, response_body
-from polygym.policies.responses_wire.items import input_items, output_items, read_input, read_output
+from polygym.policies.responses_wire.items import input_items, output_items, read_input, read_output, read_turns
 from polygym.policies.responses_wire.params import CreateParams, read_create_params, tool_items
 from polygym.policies.wire_input import read_tools
 
@@ -20,6 +20,7 @@ __all__ = [
     "read_output",
     "read_response",
     "read_tools",
+    "read_turns",
     "response_body",
     "tool_items",
 ]

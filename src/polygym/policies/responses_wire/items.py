@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from polygym.errors import UsageError, nearest
 from polygym.messages import Message, ToolCall
-from polygym.policies.wire import accepted_call, decoded_call, token_fields_of, with_call_ids
+from polygym.policies.wire import TOKEN_FIELDS, accepted_call, decoded_call, token_fields_of, with_call_ids
 from polygym.policies.wire_input import Tokens, read_role, read_text, read_tokens, turn_with
 from polygym.rollout import Turn
 
@@ -149,11 +150,29 @@ def read_output(items: object) -> list[Message]:
     return reader.messages
 
 
+def read_turns(items: object) -> list[Turn]:
+    """The answers in a response's output as turns, each with its token ids and log-probabilities where it has them.
+
+    Total, as `read_output`: an answer whose token fields are malformed has none.
+    """
+    reader = _Reader()
+    for item in items if isinstance(items, Sequence) and not isinstance(items, (str, bytes)) else ():
+        try:
+            reader.read(item, "output")
+        except UsageError:
+            if isinstance(item, Mapping):
+                with suppress(UsageError):
+                    reader.read({key: value for key, value in item.items() if key not in TOKEN_FIELDS}, "output")
+    reader.end_answer()
+    return reader.turns
+
+
 class _Reader:
-    """Collects items into messages."""
+    """Collects items into messages. `turns` are those of answers, `previous` the last where it has token fields."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self.turns: list[Turn] = []
         self.previous: Turn | None = None
         self._thoughts: list[str] = []
         self._texts: list[str] = []
@@ -235,6 +254,7 @@ class _Reader:
         message = Message("assistant", "".join(self._texts), tuple(self._calls), reasoning="\n".join(self._thoughts))
         self.messages.append(message)
         self.previous = turn_with(message, tokens)
+        self.turns.append(self.previous or Turn(message))
         self._thoughts, self._texts, self._calls = [], [], []
         self._begun = self._whole = False
 
