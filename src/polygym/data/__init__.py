@@ -1,1 +1,1 @@
-"""Rows for servers: those of an environment, and several environments' as one file."""
+"""Rows for servers: made ready, blended, counted, split; those of an environment."""

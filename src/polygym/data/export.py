@@ -11,11 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from polygym.data.files import row_writer
 from polygym.environments.base import Environment
 from polygym.environments.registry import find_loader, load_environment
 from polygym.environments.wire_rows import row_of
 from polygym.errors import UsageError
-from polygym.rows import Row, dump_row, read_wire_rows, write_aside
+from polygym.rows import Row, dump_row, read_wire_rows
 
 EXAMPLES = 5
 EXAMPLE_FILE = Path("data", "example.jsonl")
@@ -45,7 +46,7 @@ def generated_rows(id: str, num_examples: int, *, seed: int = 0, arguments: dict
     own = {"num_examples": num_examples, "seed": seed}
     given = {key: value for key, value in own.items() if key in taken} | (arguments or {})
     environment = load_environment(id, **given)
-    _refuse_group(id, environment)
+    refuse_group(id, environment)
     tasks = environment.tasks("train")
     if len(tasks) < num_examples:
         raise UsageError(f"environment {id!r} has {len(tasks)} training tasks, {num_examples} were asked for")
@@ -53,17 +54,10 @@ def generated_rows(id: str, num_examples: int, *, seed: int = 0, arguments: dict
 
 
 def write_rows(path: str | Path, rows: list[Row]) -> None:
-    """Write rows as JSONL, aside and renamed.
-
-    Raises:
-        UsageError: where that cannot be done.
-    """
-    try:
-        write_aside(path, b"".join(map(dump_row, rows)))
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {str(path)!r}: {error.strerror or error}; give a path in a folder you may write to"
-        ) from error
+    """Write rows as JSONL, gzip or Parquet, as the name says; see `row_writer`."""
+    with row_writer(path) as writer:
+        for row in rows:
+            writer.write(dump_row(row).removesuffix(b"\n"))
 
 
 def _folder(id: str) -> Path:
@@ -71,7 +65,12 @@ def _folder(id: str) -> Path:
     return Path(inspect.getfile(inspect.unwrap(find_loader(id)))).parent
 
 
-def _refuse_group(id: str, environment: Environment) -> None:
+def refuse_group(id: str, environment: Environment) -> None:
+    """Refuse a group, whose rows would belong to several environments.
+
+    Raises:
+        UsageError: names them.
+    """
     leaves = environment.leaves()
     if list(leaves.values()) != [environment]:
         raise UsageError(

@@ -13,7 +13,7 @@ import hashlib
 import io
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, Protocol, cast
@@ -23,6 +23,7 @@ from polygym.rows import RowError, numbered_lines, written_aside
 
 GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
 LONGEST_LINE = 2**28  # bytes; what has no newline for longer is no JSONL
+Stamp = tuple[int, int, int]
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -54,7 +55,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
             for line, raw in numbered_lines(lines_of(unpacked, path)):
                 yield line, raw
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            text = f"{path}, after line {line}: the compressed file is cut or damaged ({error}); make it again"
+            text = f"{path}, line {line}: behind it the compressed file is cut or damaged ({error}); make it again"
             raise RowError(text, "damaged_file", line) from error
 
 
@@ -66,7 +67,7 @@ def lines_of(file: IO[bytes], path: str | Path) -> Iterator[bytes]:
     """
     for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
         if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
-            text = f"{path}, line {number} has more than {LONGEST_LINE // 2**20} MiB; rows are one JSON object a line"
+            text = f"{path}, line {number}: more than {LONGEST_LINE // 2**20} MiB; rows are one JSON object a line"
             raise RowError(text, "long_line", number)
         yield raw
 
@@ -155,16 +156,18 @@ class _Lines:
         self._file.write(b"\n")
 
 
-@contextmanager
-def unchanged(paths: Iterable[Path]) -> Iterator[None]:
-    """Files that are read twice must be the same both times.
+def stamps_of(paths: Iterable[Path]) -> dict[Path, Stamp]:
+    """What tells that a file was changed: its inode, size and time. For files that are read twice."""
+    return {path: _stamp(path) for path in paths}
+
+
+def check_unchanged(stamps: Mapping[Path, Stamp]) -> None:
+    """Check that files are what they were.
 
     Raises:
-        UsageError: when one was changed in between.
+        UsageError: names one that is not.
     """
-    before = {path: _stamp(path) for path in paths}
-    yield
-    for path, stamp in before.items():
+    for path, stamp in stamps.items():
         if _stamp(path) != stamp:
             raise UsageError(f"{path} was changed while it was read; nothing was written: run it again")
 
@@ -175,6 +178,9 @@ def sha256_of(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
+def _stamp(path: Path) -> Stamp:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror or error}; give a file of rows") from error
     return found.st_ino, found.st_size, found.st_mtime_ns

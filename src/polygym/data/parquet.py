@@ -45,7 +45,9 @@ def read_parquet(path: str | Path) -> Iterator[tuple[int, bytes]]:
                     yield number, _line(row, as_json)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
-        raise RowError(f"{path}, after row {number}: damaged Parquet ({reason})", "damaged_file", number) from error
+        raise RowError(
+            f"{path}, line {number}: behind it the Parquet file is damaged ({reason})", "damaged_file", number
+        ) from error
 
 
 def _is_json(field: pa.Field, path: str | Path) -> bool:
