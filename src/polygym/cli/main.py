@@ -16,6 +16,7 @@ import typer
 import polygym.cli.data
 import polygym.cli.env
 import polygym.cli.eval
+import polygym.cli.eval_reports
 import polygym.cli.model
 import polygym.cli.plan
 import polygym.cli.rl
@@ -55,6 +56,7 @@ app = typer.Typer(
 app.add_typer(polygym.cli.env.app, name="env")
 app.add_typer(polygym.cli.data.app, name="data")
 app.command("plan", epilog="Example: polygym plan multi_env --eval results/nano_metrics.json")(polygym.cli.plan.plan)
+polygym.cli.eval_reports.add_to(polygym.cli.eval.app)
 app.add_typer(polygym.cli.eval.app, name="eval")
 app.add_typer(polygym.cli.sft.app, name="sft")
 app.add_typer(polygym.cli.rl.app, name="rl")

@@ -1,20 +1,23 @@
 """The comparison of two evaluations.
 
 The one idea: two policies are compared on the same tasks, environment by environment, because tasks differ more than
-policies do; what only one side has played says nothing about the other.
+policies do; what only one side has played says nothing about the other. It is left out, and that is told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from polygym.collect.results import COMBINED, Results, combined_interval
+from polygym.collect.results import COMBINED, Results, combined_interval, read_results
+from polygym.collect.rewrite import metrics_beside, shares_of
+from polygym.collect.rollout_rows import RolloutRows
 from polygym.collect.summary import RewardsByTask
 from polygym.errors import UsageError
 from polygym.rollout import Rollout, TaskId
-from polygym.statistics import Array, bootstrap_differences, mean, weighted_mean
+from polygym.statistics import Array, bootstrap_differences, mean, scored, weighted_mean
 from polygym.statistics import paired_difference as difference_of_rewards
 from polygym.tables import number, plain_table, span
 
@@ -122,6 +125,47 @@ def paired_difference(
         combined_interval({name: drawn for name, drawn in draws.items() if weights[name] > 0}, weights),
     )
     return Comparison(environments, combined)
+
+
+def read_evaluation(path: str | Path) -> dict[str, Any]:
+    """The rewards and shares of an evaluation, as `paired_difference` takes them.
+
+    Args:
+        path: OUT.jsonl (its shares are those of the OUT_metrics.json beside it, where that is there), OUT_metrics.json,
+            or a file that `Results.save` wrote.
+
+    Raises:
+        UsageError: when there is no such file, or it holds something else.
+    """
+    if Path(path).suffix == ".jsonl":
+        with RolloutRows(path) as rows:
+            tasks_E: dict[str, dict[TaskId, list[float | None]]] = {name: {} for name in rows.counts_E}
+            for (environment, task, _), reward in rows.rewards():
+                tasks_E[environment].setdefault(task, []).append(reward)
+            shares = shares_of([metrics_beside(path)], dict.fromkeys(rows.counts_E, 1))
+        environments = {name: {"tasks": [list(task) for task in tasks.items()]} for name, tasks in tasks_E.items()}
+        return {"environments": environments, COMBINED: {"shares": shares}}
+    found = read_results(path)
+    for name, of in found["environments"].items():
+        if not isinstance(of, dict) or not isinstance(of.get("tasks"), list):
+            raise UsageError(
+                f"{str(path)!r} does not hold the rewards of each task of environment {name!r}: an older version wrote "
+                "it; give its OUT.jsonl"
+            )
+    return found
+
+
+def left_out(before: Evaluated, after: Evaluated) -> list[str]:
+    """What a comparison leaves out, a line each: environments and tasks without a scored rollout on both sides."""
+    old, new = _rewards(before), _rewards(after)
+    lines = [f"{name}: only in the first, left out" for name in old if name not in new]
+    lines += [f"{name}: only in the second, left out" for name in new if name not in old]
+    for name in new:
+        if name in old:
+            scored_old, scored_new = ({task for task, of in side[name].items() if scored(of)} for side in (old, new))
+            if alone := len(scored_old ^ scored_new):
+                lines.append(f"{name}: {alone} tasks are scored on one side only, left out")
+    return lines
 
 
 def _rewards(evaluated: Evaluated) -> dict[str, RewardsByTask]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,21 +16,24 @@ from types import TracebackType
 from typing import Any, Self
 
 from polygym.collect.summary_builder import by_id
+from polygym.environments.wire_rows import INTERNAL_PREFIX
 from polygym.errors import UsageError
-from polygym.rollout import SCHEMA, TaskId
+from polygym.rollout import SCHEMA, Rollout, TaskId
 from polygym.rows import Row
 from polygym.text import one_line
 
 RolloutKey = tuple[str, TaskId, int]
+_OF_ROLLOUTS = frozenset(Rollout("", 0, "", 0, 0).to_row()) - {"answer"}
+_OF_REPLIES = frozenset({"response", "mask_sample", "failure_kind", "failure_reason", "retry", "extracted_answer"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a row stands; `scored` says whether it has a reward."""
+    """Where a row stands, and its reward."""
 
     offset: int
     size: int
-    scored: bool
+    reward: float | None
 
 
 class RolloutRows:
@@ -54,7 +58,7 @@ class RolloutRows:
 
     def __enter__(self) -> Self:
         try:
-            self._file = open(self.path, "rb")  # noqa: SIM115 - closed by `__exit__`
+            self._file = open(self.path, "rb")
         except OSError as error:
             reason = error.strerror or error
             raise UsageError(
@@ -76,18 +80,23 @@ class RolloutRows:
         return len(self._places)
 
     @property
-    def environments(self) -> list[str]:
-        """Their names, in the order of first sight."""
-        return list(dict.fromkeys(environment for environment, _, _ in self._places))
+    def counts_E(self) -> dict[str, int]:
+        """Rollouts of each environment, in the order of first sight."""
+        return dict(Counter(environment for environment, _, _ in self._places))
 
-    def keys(self) -> list[RolloutKey]:
+    def names(self) -> list[RolloutKey]:
         """Every rollout by name: environments by first sight, then tasks by id, then rollouts by index."""
-        place = {name: position for position, name in enumerate(self.environments)}
+        place = {name: position for position, name in enumerate(self.counts_E)}
         return sorted(self._places, key=lambda key: (place[key[0]], by_id(key[1]), key[2]))
 
     def scored(self, key: RolloutKey) -> bool:
         """Whether the rollout has a reward."""
-        return self._places[key].scored
+        return self._places[key].reward is not None
+
+    def rewards(self) -> Iterator[tuple[RolloutKey, float | None]]:
+        """Every rollout's name and reward, in the order of `names`."""
+        for key in self.names():
+            yield key, self._places[key].reward
 
     def raw(self, key: RolloutKey) -> bytes:
         """The rollout's row as it stands in the file, with its newline."""
@@ -101,14 +110,13 @@ class RolloutRows:
         return row
 
     def rows(self) -> Iterator[Row]:
-        """Every rollout's row, in the order of `keys`."""
-        for key in self.keys():
+        """Every rollout's row, in the order of `names`."""
+        for key in self.names():
             yield self.row(key)
 
     def _index(self) -> None:
         offset = 0
         damaged: tuple[int, str] | None = None
-        rewards: dict[RolloutKey, float] = {}
         for line, raw in enumerate(self._file, start=1):
             size = len(raw)
             if raw.strip():
@@ -118,22 +126,20 @@ class RolloutRows:
                 if row is None:
                     damaged = line, problem
                 else:
-                    self._take(row, _Place(offset, size, False), rewards, line)
+                    self._take(row, offset, size, line)
             offset += size
         self.torn = damaged is not None
         if not self._places:
             raise UsageError(f"{str(self.path)!r} has no rollouts; give OUT.jsonl of an evaluation")
 
-    def _take(self, row: Row, place: _Place, rewards: dict[RolloutKey, float], line: int) -> None:
+    def _take(self, row: Row, offset: int, size: int, line: int) -> None:
         key, reward = rollout_key(row, lambda text: self._fault(line, text))
         before = self._places.get(key)
         if before is not None:
             self.replaced += 1
-            if reward is not None and key in rewards and rewards[key] != reward:
-                self.conflicts[key] = (rewards[key], reward)
-        if reward is not None:
-            rewards[key] = reward
-        self._places[key] = _Place(place.offset, place.size, reward is not None)
+            if before.reward is not None and reward is not None and before.reward != reward:
+                self.conflicts[key] = (before.reward, reward)
+        self._places[key] = _Place(offset, size, reward)
 
     def _fault(self, line: int, text: str) -> UsageError:
         return UsageError(f"{self.path}, line {line}: {text}")
@@ -166,6 +172,20 @@ def rollout_key(row: Row, fault: Callable[[str], UsageError]) -> tuple[RolloutKe
     if reward is not None and (isinstance(reward, bool) or not isinstance(reward, (int, float))):
         raise fault(f"reward is {reward!r:.80}; it must be a number, or null for unscored")
     return (environment, task, index), reward if reward is not None and math.isfinite(reward) else None
+
+
+def own_keys(row: Row) -> Row:
+    """What a row was before it was played: without the rollout's record, and without what the servers added to it."""
+    told = row.get("metrics") or {}
+    return {
+        key: value
+        for key, value in row.items()
+        if key not in _OF_ROLLOUTS
+        and key not in _OF_REPLIES
+        and key not in told
+        and not key.startswith(INTERNAL_PREFIX)
+        and not (key == "answer" and value is None)
+    }
 
 
 def _parsed(raw: bytes) -> tuple[Row | None, str]:

@@ -1,0 +1,149 @@
+"""Merging the files of several collections into one, without servers and without playing anything.
+
+The one idea: the result depends on what the files hold, not on the order in which they are given. A rollout that stands
+in several of them is taken once: a scored one before one that is not, and of two that differ always the same one.
+Such a conflict is told, because files of one collection have none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from polygym.collect.results import Results
+from polygym.collect.rewrite import metrics_beside, shares_of, write_whole
+from polygym.collect.rollout_rows import RolloutKey, RolloutRows
+from polygym.collect.store import EvaluationFiles
+from polygym.collect.summary_builder import by_id
+from polygym.errors import UsageError
+from polygym.rows import Row
+
+CONFLICTS_SHOWN = 5
+_RESULT = ("messages", "reward", "rewards", "metrics", "answer", "seed", "stop_reason")
+"""What two rows of one rollout have in common, if they are of the same episode; times and addresses may differ."""
+
+
+@dataclass(slots=True)
+class Merged:
+    """Results of several files, and what was found between them."""
+
+    results: Results
+    repeated: int = 0
+    """Rows that stand for a rollout of which another row was taken."""
+    conflicts: list[str] = field(default_factory=list)
+    """Rollouts whose rows differ, each in words."""
+    torn: list[str] = field(default_factory=list)
+    """Files that end in a torn line."""
+
+    def lines(self) -> list[str]:
+        """What a person is told."""
+        lines = [f"{path} ends in a torn line, which was left out" for path in self.torn]
+        if self.repeated:
+            lines.append(f"{self.repeated} rows are of rollouts that stand there more than once; one of each was taken")
+        lines += [f"conflict: {text}" for text in self.conflicts[:CONFLICTS_SHOWN]]
+        if len(self.conflicts) > CONFLICTS_SHOWN:
+            lines.append(f"and {len(self.conflicts) - CONFLICTS_SHOWN} more conflicts")
+        return lines
+
+
+def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: bool = False, seed: int = 0) -> Merged:
+    """Merge files of rollouts into OUT.jsonl, OUT_failures.jsonl and OUT_metrics.json.
+
+    Args:
+        paths: each the OUT.jsonl of a collection; what its OUT_metrics.json says of model and shares is kept.
+        output: OUT.
+        overwrite: whether an earlier evaluation of that name is replaced.
+        seed: of the bootstrap.
+
+    Shares are those of the files where all say the same, else by the number of rollouts.
+
+    Raises:
+        UsageError: for a file that cannot be read, one given twice or written to, and files of different models.
+    """
+    files = EvaluationFiles(output, overwrite=overwrite)
+    ordered = sorted(map(Path, paths), key=str)
+    resolved = [path.resolve() for path in ordered]
+    for position, path in enumerate(resolved):
+        if path in resolved[:position]:
+            raise UsageError(f"{str(ordered[position])!r} is given twice; give each file once")
+        if path == files.rollouts.resolve():
+            raise UsageError(f"output {str(path)!r} is one of the files to merge; give another one (-o)")
+    told = [metrics_beside(path) for path in ordered]
+    with ExitStack() as stack:
+        shards = [stack.enter_context(RolloutRows(path)) for path in ordered]
+        repeated = sum(shard.replaced for shard in shards)
+        conflicts = [_conflict(key, rewards) for shard in shards for key, rewards in shard.conflicts.items()]
+        holders: dict[RolloutKey, list[RolloutRows]] = {}
+        for shard in shards:
+            for key in shard.names():
+                holders.setdefault(key, []).append(shard)
+        counts_E: dict[str, int] = {}
+        for environment, _, _ in holders:
+            counts_E[environment] = counts_E.get(environment, 0) + 1
+
+        def winners() -> Iterator[Row]:
+            for key in sorted(holders, key=lambda key: (key[0], by_id(key[1]), key[2])):
+                row, differ = _winner(key, holders[key])
+                if differ:
+                    conflicts.append(_conflict(key, differ))
+                yield row
+
+        repeated += sum(len(found) - 1 for found in holders.values())
+        builders = write_whole(files, winners(), sorted(counts_E))
+    results = Results.of_builders(
+        builders,
+        model=_model(ordered, told),
+        settings={
+            "shards": [
+                {"path": str(path), "rollouts": len(shard), "settings": found.get("settings", {})}
+                for path, shard, found in zip(ordered, shards, told, strict=True)
+            ],
+            "repeated": repeated,
+            "conflicts": conflicts,
+        },
+        shares=shares_of(told, dict(sorted(counts_E.items()))),
+        complete=all(found.get("complete", True) for found in told),
+        seed=seed,
+    )
+    files.write_metrics(results.to_dict())
+    return Merged(results, repeated, conflicts, [str(shard.path) for shard in shards if shard.torn])
+
+
+def _winner(key: RolloutKey, shards: Sequence[RolloutRows]) -> tuple[Row, list[float]]:
+    """The row of a rollout that is taken, and the rewards of its rows where these are of different episodes."""
+    if len(shards) == 1:
+        return shards[0].row(key), []
+    rows = [shard.row(key) for shard in shards if shard.scored(key)] or [shard.row(key) for shard in shards]
+    digests = [(_digest({name: row.get(name) for name in _RESULT}), _digest(row)) for row in rows]
+    best = rows[max(range(len(rows)), key=digests.__getitem__)]
+    if best["reward"] is not None and len({of_result for of_result, _ in digests}) > 1:
+        return best, sorted(row["reward"] for row in rows)
+    return best, []
+
+
+def _digest(row: Mapping[str, Any]) -> bytes:
+    return hashlib.blake2b(json.dumps(row, sort_keys=True).encode()).digest()
+
+
+def _conflict(key: RolloutKey, rewards: Sequence[float]) -> str:
+    environment, task, index = key
+    shown = ", ".join(f"{reward:g}" for reward in rewards)
+    return f"rollout {index} of task {task!r:.80} of {environment} stands there with the rewards {shown}"
+
+
+def _model(paths: Sequence[Path], told: Sequence[Mapping[str, Any]]) -> str:
+    models: dict[str, str] = {}
+    for path, found in zip(paths, told, strict=True):
+        if "model" in found:
+            models.setdefault(str(found["model"]), path.name)
+    if len(models) > 1:
+        raise UsageError(
+            f"the files are of different models: {', '.join(f'{name} ({path})' for name, path in models.items())}; "
+            "merge those of one model, and compare models with polygym eval compare"
+        )
+    return next(iter(models), "unknown")

@@ -1,0 +1,59 @@
+"""Writing the three files of an evaluation from rows that are there already.
+
+The one idea: nothing is played, so nothing needs to be saved on the way: each file is written as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from polygym.collect.results import read_results
+from polygym.collect.store import EvaluationFiles
+from polygym.collect.summary_builder import SummaryBuilder
+from polygym.rows import Row, dump_row, written_aside
+
+
+def write_whole(files: EvaluationFiles, rows: Iterable[Row], environments: Iterable[str]) -> dict[str, SummaryBuilder]:
+    """Write OUT.jsonl and OUT_failures.jsonl, and sum up their rows; OUT_metrics.json is the caller's."""
+    builders = {name: SummaryBuilder(name) for name in environments}
+    with ExitStack() as stack:
+        rollouts = stack.enter_context(written_aside(files.rollouts))
+        failures = stack.enter_context(written_aside(files.failures))
+        for row in rows:
+            rollouts.write(dump_row(row))
+            if row["reward"] is None:
+                failures.write(dump_row(failure_row(row)))
+            builders[row["environment"]].add_row(row)
+    return builders
+
+
+def failure_row(row: Row) -> Row:
+    """The line of OUT_failures.jsonl for an unscored rollout."""
+    cause = row.get("cause") or {}
+    return {
+        "environment": row["environment"],
+        "task_id": row["task_id"],
+        "rollout_index": row["rollout_index"],
+        "class": cause.get("class"),
+        "attempts": row.get("attempts", 1),
+        "last_error": cause.get("message"),
+    }
+
+
+def metrics_beside(path: str | Path) -> dict[str, Any]:
+    """What the OUT_metrics.json beside an OUT.jsonl says; nothing where there is none."""
+    path = Path(path)
+    metrics = path.with_name(f"{path.name.removesuffix('.jsonl')}_metrics.json")
+    return read_results(metrics) if metrics.is_file() else {}
+
+
+def shares_of(told: Sequence[Mapping[str, Any]], counts_E: Mapping[str, int]) -> dict[str, float]:
+    """The shares that all metrics tell alike, if they are of these environments; else by the number of rollouts."""
+    shares = [(found.get("combined") or {}).get("shares") for found in told]
+    if shares and shares[0] and all(of == shares[0] for of in shares) and set(shares[0]) == set(counts_E):
+        return {name: float(shares[0][name]) for name in counts_E}
+    total = sum(counts_E.values())
+    return {name: count / total for name, count in counts_E.items()}
