@@ -4,11 +4,12 @@
     python benchmarks/data.py --rows 100000          # a quick look
     python benchmarks/data.py --output figures.json
 
-Three files of unequal size are blended by `polygym data blend`, and the result goes through `polygym data prepare`, each in
-a process of its own that is held on one core. `prepare` checks the shape of rows whose environments are not known here;
-`prepare_environment` is a tenth of the rows, whose environment begins and judges every episode. Prints JSON: medians of
-`--repeats` runs beside their limits. Exits with 1 when a limit is not kept. Wall time on a busy machine measures the
-machine: CPU seconds stand beside it.
+Three files of unequal size are blended by `polygym data blend`, and the result goes through `polygym data prepare`,
+each in a process of its own that is held on one core. `prepare` checks the shape of rows whose environments are not
+known here; `prepare_environment` is a tenth of the rows, whose environment begins and judges every episode.
+
+Prints JSON: medians of `--repeats` runs beside their limits. Exits with 1 when a limit is not kept. Wall time on a busy
+machine measures the machine: CPU seconds stand beside it.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def write_rows(path: Path, count: int, tools: bool) -> None:
                 params["tools"] = [TOOL]
             row = {"id": number, "responses_create_params": params, "answer": str(2 * number), "source": [1, 2.5, None]}
             missing = ROW_BYTES - len(json.dumps(row)) - 1
-            params["input"][1]["content"] += " Grüße." * (missing // 12) + "." * (missing % 12)
-            file.write(json.dumps(row) + "\n")
+            params["input"][1]["content"] += " Grüße." * (missing // 9) + "." * (missing % 9)
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def measure(folder: Path, repeats: int, *arguments: str) -> dict[str, Any]:

@@ -30,6 +30,10 @@ _LONE_SURROGATE_HINT = "\\ud"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN_ROWS = 10
 
+MAX_DEPTH = 200
+"""Levels of a row that every reader and writer of rows bears, wherever in the program it runs."""
+_TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep; make it flatter"
+
 
 class RowError(UsageError):
     """A row that cannot be used: `code` names the kind of fault, `line` the physical line (0: the whole file)."""
@@ -164,16 +168,35 @@ def parse_row(raw: bytes, line: int, name: str) -> Row:
         row = _DECODER.decode(text)
     except _Refused as refused:
         raise fault(refused.code, str(refused)) from refused
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise fault("invalid_json", _TOO_DEEP) from error
+    except ValueError as error:
         raise fault("invalid_json", f"not JSON ({error}); each line holds one whole object") from error
     if not isinstance(row, dict):
         raise fault("not_object", f"a row must be an object {{...}}, got {type(row).__name__}; write one object a line")
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(row, MAX_DEPTH):
+        raise fault("invalid_json", _TOO_DEEP)
     if _LONE_SURROGATE_HINT in text.lower():
         try:
             json.dumps(row, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError as error:
             raise fault("invalid_unicode", "half of a surrogate pair, which no file can hold; remove it") from error
     return row
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Whether objects and lists stand in each other more than `depth` levels deep."""
+    level = [value]
+    for _ in range(depth + 1):
+        level = [
+            item
+            for holder in level
+            if isinstance(holder, (dict, list))
+            for item in (holder.values() if isinstance(holder, dict) else holder)
+        ]
+        if not level:
+            return False
+    return True
 
 
 class _Refused(ValueError):

@@ -141,12 +141,8 @@ def stats(
     table = []
     for name, found in found_E.items():
         counts = [found.rows, found.tasks, found.duplicates]
-        spreads = [
-            f"{found.tokens.mean:.1f}",
-            str(found.tokens.max),
-            f"{found.tools.mean:.1f}",
-            f"{found.turns.mean:.1f}",
-        ]
+        means = [f"{spread.mean:.1f}" for spread in (found.tokens, found.tools, found.turns)]
+        means.insert(1, str(found.tokens.max))
         shared = [] if found.held_out is None else [str(found.held_out)]
         table.append([name, *map(str, counts), *means, *shared])
     typer.echo(plain_table(header, table))

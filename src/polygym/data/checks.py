@@ -61,16 +61,13 @@ class RowChecker:
         Raises:
             UsageError: says what is wrong with it.
         """
-        try:
-            check_row(row)
-            agent = agent_in(row)
-            if agent not in self._environments:
-                self._environments[agent] = self._find(agent or "")
-            environment = self._environments[agent]
-            if environment is not None:
-                self._begin(row, environment)
-        except RecursionError as error:
-            raise UsageError("the row is nested too deeply") from error
+        check_row(row)
+        agent = agent_in(row)
+        if agent not in self._environments:
+            self._environments[agent] = self._find(agent or "")
+        environment = self._environments[agent]
+        if environment is not None:
+            self._begin(row, environment)
 
     def _find(self, agent: str) -> Environment | None:
         id = environment_of_agent(agent)

@@ -135,7 +135,7 @@ class _Checked:
             self._checker.check(row)
             content = _eight(task_digest(row))
             task = _eight(_name(row)) if row.get("id") is not None else content
-        except (UsageError, RecursionError) as error:
+        except UsageError as error:
             self._tell(path, line, error)
             return False
         finally:
@@ -143,7 +143,7 @@ class _Checked:
             self._contents.append(content)
         return True
 
-    def _tell(self, path: Path, line: int, error: Exception) -> None:
+    def _tell(self, path: Path, line: int, error: UsageError) -> None:
         self.bad += 1
         self._report(BadRow(path, line, str(error).removeprefix(f"{path}, line {line}: ")))
 

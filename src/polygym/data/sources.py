@@ -128,7 +128,7 @@ class StoredRows:
             try:
                 row = parse_row(raw, line, name)
                 check_row(row)
-            except (UsageError, RecursionError) as error:
+            except UsageError as error:
                 raise bad_row(name, line, error) from error
             agent = agent_in(row)
             if agent is not None:

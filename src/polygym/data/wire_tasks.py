@@ -45,11 +45,10 @@ def read_wire_tasks(path: Path) -> Iterator[WireTask]:
         raise UsageError(f"{path} has no rows")
 
 
-def bad_row(path: Path | str, line: int, error: Exception) -> UsageError:
+def bad_row(path: Path | str, line: int, error: UsageError) -> UsageError:
     """What is said of a row that stops a command."""
     where = f"{path}, line {line}: "
-    reason = "the row is nested too deeply" if isinstance(error, RecursionError) else str(error).removeprefix(where)
-    return UsageError(f"{where}{reason}; polygym data prepare writes the good rows of a file")
+    return UsageError(f"{where}{str(error).removeprefix(where)}; polygym data prepare writes the good rows of a file")
 
 
 def _wire_task(path: Path, line: int, raw: bytes) -> WireTask:
@@ -60,5 +59,5 @@ def _wire_task(path: Path, line: int, raw: bytes) -> WireTask:
         environment = NO_AGENT if agent is None else environment_of_agent(agent) or agent
         task = task_of(row, environment)
         return WireTask(raw, row, environment, task, content_key(task))
-    except (UsageError, RecursionError) as error:
+    except UsageError as error:
         raise bad_row(path, line, error) from error
