@@ -119,3 +119,29 @@ def test_a_large_bootstrap_is_drawn_in_chunks_to_the_same_effect(monkeypatch: py
     assert chunked is not None
     assert whole.shape == (2000,)
     assert chunked.tolist() == whole.tolist()
+
+
+def test_a_spread_is_that_of_the_finite_numbers() -> None:
+    assert statistics.spread([None, math.nan, math.inf]) is None
+    assert statistics.spread([3.0]) == statistics.Spread(mean=3.0, std=None, min=3.0, median=3.0, max=3.0)
+    found = statistics.spread([4.0, None, 1.0, 1.0, 2.0])
+    assert found == statistics.Spread(mean=2.0, std=pytest.approx(2**0.5), min=1.0, median=1.5, max=4.0)
+
+
+def test_a_percentile_is_a_value_that_was_there() -> None:
+    assert statistics.percentile([], 99) is None
+    assert statistics.percentile([5.0], 99) == 5.0
+    assert statistics.percentile(range(100), 99) == 98
+    assert statistics.percentile(range(101), 99) == 99
+
+
+def test_an_exact_mean_is_the_same_in_any_order() -> None:
+    numbers = [1e16, 0.1, -1e16, 0.2, math.nan, None, 1e-9] * 7
+    means = set()
+    for seed in range(5):
+        found = statistics.ExactMean()
+        for place in np.random.default_rng(seed).permutation(len(numbers)):
+            found.add(numbers[place])
+        means.add(found.value)
+    assert means == {math.fsum(number for number in numbers if number is not None and math.isfinite(number)) / 35}
+    assert statistics.ExactMean().value is None

@@ -17,9 +17,8 @@ from typing import Any
 
 from polygym.collect.results import Results
 from polygym.collect.rewrite import metrics_beside, shares_of, write_whole
-from polygym.collect.rollout_rows import RolloutKey, RolloutRows
+from polygym.collect.rollout_rows import RolloutKey, RolloutRows, in_order
 from polygym.collect.store import EvaluationFiles
-from polygym.collect.summary_builder import by_id
 from polygym.errors import UsageError
 from polygym.rows import Row
 
@@ -74,6 +73,7 @@ def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: boo
         if path == files.rollouts.resolve():
             raise UsageError(f"output {str(path)!r} is one of the files to merge; give another one (-o)")
     told = [metrics_beside(path) for path in ordered]
+    model = _model(ordered, told)
     with ExitStack() as stack:
         shards = [stack.enter_context(RolloutRows(path)) for path in ordered]
         repeated = sum(shard.replaced for shard in shards)
@@ -87,7 +87,7 @@ def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: boo
             counts_E[environment] = counts_E.get(environment, 0) + 1
 
         def winners() -> Iterator[Row]:
-            for key in sorted(holders, key=lambda key: (key[0], by_id(key[1]), key[2])):
+            for key in sorted(holders, key=in_order):
                 row, differ = _winner(key, holders[key])
                 if differ:
                     conflicts.append(_conflict(key, differ))
@@ -97,7 +97,7 @@ def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: boo
         builders = write_whole(files, winners(), sorted(counts_E))
     results = Results.of_builders(
         builders,
-        model=_model(ordered, told),
+        model=model,
         settings={
             "shards": [
                 {"path": str(path), "rollouts": len(shard), "settings": found.get("settings", {})}

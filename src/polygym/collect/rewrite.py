@@ -51,9 +51,12 @@ def metrics_beside(path: str | Path) -> dict[str, Any]:
 
 
 def shares_of(told: Sequence[Mapping[str, Any]], counts_E: Mapping[str, int]) -> dict[str, float]:
-    """The shares that all metrics tell alike, if they are of these environments; else by the number of rollouts."""
+    """The shares that all metrics tell alike, if they are of these environments; else by the number of rollouts.
+
+    Their order is that in which environments are shown.
+    """
     shares = [(found.get("combined") or {}).get("shares") for found in told]
     if shares and shares[0] and all(of == shares[0] for of in shares) and set(shares[0]) == set(counts_E):
-        return {name: float(shares[0][name]) for name in counts_E}
+        return {name: float(share) for name, share in shares[0].items()}
     total = sum(counts_E.values())
     return {name: count / total for name, count in counts_E.items()}

@@ -24,6 +24,7 @@ from polygym.text import one_line
 
 RolloutKey = tuple[str, TaskId, int]
 _OF_ROLLOUTS = frozenset(Rollout("", 0, "", 0, 0).to_row()) - {"answer"}
+_NEEDED = ("environment", "task_id", "group_id", "rollout_index", "reward", "messages", "turns", "stop_reason", "seed")
 _OF_REPLIES = frozenset({"response", "mask_sample", "failure_kind", "failure_reason", "retry", "extracted_answer"})
 
 
@@ -81,13 +82,12 @@ class RolloutRows:
 
     @property
     def counts_E(self) -> dict[str, int]:
-        """Rollouts of each environment, in the order of first sight."""
-        return dict(Counter(environment for environment, _, _ in self._places))
+        """Rollouts of each environment, in the order of their names."""
+        return dict(sorted(Counter(environment for environment, _, _ in self._places).items()))
 
     def names(self) -> list[RolloutKey]:
-        """Every rollout by name: environments by first sight, then tasks by id, then rollouts by index."""
-        place = {name: position for position, name in enumerate(self.counts_E)}
-        return sorted(self._places, key=lambda key: (place[key[0]], by_id(key[1]), key[2]))
+        """Every rollout by name, in one order wherever it stands (`in_order`)."""
+        return sorted(self._places, key=in_order)
 
     def scored(self, key: RolloutKey) -> bool:
         """Whether the rollout has a reward."""
@@ -145,6 +145,12 @@ class RolloutRows:
         return UsageError(f"{self.path}, line {line}: {text}")
 
 
+def in_order(key: RolloutKey) -> tuple[str, tuple[bool, TaskId], int]:
+    """Sorts rollouts: the same order wherever they come from."""
+    environment, task, index = key
+    return environment, by_id(task), index
+
+
 def rollout_key(row: Row, fault: Callable[[str], UsageError]) -> tuple[RolloutKey, float | None]:
     """The name of the rollout in a row, and its reward.
 
@@ -162,6 +168,9 @@ def rollout_key(row: Row, fault: Callable[[str], UsageError]) -> tuple[RolloutKe
             f"no rollout: it has no schema, environment and task_id (its keys: {', '.join(row) or 'none'!s:.80}); give "
             "OUT.jsonl of an evaluation"
         )
+    missing = next((key for key in _NEEDED if key not in row), None)
+    if missing is not None:
+        raise fault(f"the rollout has no {missing!r}; give a file as it was written")
     environment, task, index, reward = (row.get(key) for key in ("environment", "task_id", "rollout_index", "reward"))
     if not isinstance(environment, str):
         raise fault(f"environment is {environment!r:.80}; it must be a text")
@@ -169,6 +178,8 @@ def rollout_key(row: Row, fault: Callable[[str], UsageError]) -> tuple[RolloutKe
         raise fault(f"task_id is {task!r:.80}; it must be an integer or a text")
     if isinstance(index, bool) or not isinstance(index, int):
         raise fault(f"rollout_index is {index!r:.80}; it must be an integer")
+    if not isinstance(row["messages"], list) or not isinstance(row["turns"], int):
+        raise fault("messages must be a list, and turns an integer")
     if reward is not None and (isinstance(reward, bool) or not isinstance(reward, (int, float))):
         raise fault(f"reward is {reward!r:.80}; it must be a number, or null for unscored")
     return (environment, task, index), reward if reward is not None and math.isfinite(reward) else None
