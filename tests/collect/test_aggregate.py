@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from polygym.collect.aggregate import aggregate
+from polygym.errors import UsageError
+from polygym.rows import scan_lines
+from stored_rollouts import stored, write
+
+
+def shards(folder: Path) -> list[Path]:
+    """Three files that share rollouts."""
+    return [
+        write(folder / "s0.jsonl", [stored("a", 1, 0, 1.0), stored("b", 1, 0, 0.0), stored("a", 2, 0, None)]),
+        write(folder / "s1.jsonl", [stored("a", 2, 0, 0.5), stored("a", 1, 0, 1.0, seconds={"total": 9.0})]),
+        write(folder / "s2.jsonl", [stored("b", 2, 0, 1.0), stored("a", 3, 0, None)], tail=b'{"torn'),
+    ]
+
+
+def test_the_order_of_the_files_changes_nothing(tmp_path: Path) -> None:
+    seen = set()
+    for place, paths in enumerate(permutations(shards(tmp_path))):
+        out = tmp_path / f"out{place}"
+        merged = aggregate(paths, out)
+        seen.add(
+            tuple(out.with_name(out.name + end).read_bytes() for end in (".jsonl", "_failures.jsonl", "_metrics.json"))
+        )
+        assert merged.lines() == [
+            f"{tmp_path}/s2.jsonl ends in a torn line, which was left out",
+            "2 rows are of rollouts that stand there more than once; one of each was taken",
+        ]
+    assert len(seen) == 1
+
+
+def test_a_scored_row_is_taken_before_one_that_is_not(tmp_path: Path) -> None:
+    found = aggregate(shards(tmp_path), tmp_path / "out").results
+    rows = scan_lines(tmp_path / "out.jsonl")
+    told = [(row["environment"], row["task_id"], row["reward"]) for row in rows]
+    assert told == [("a", 1, 1.0), ("a", 2, 0.5), ("a", 3, None), ("b", 1, 0.0), ("b", 2, 1.0)]
+    assert [row["task_id"] for row in scan_lines(tmp_path / "out_failures.jsonl")] == [3]
+    assert (found.mean_reward, found.shares) == (pytest.approx(0.6 * 0.75 + 0.4 * 0.5), {"a": 0.6, "b": 0.4})
+    assert json.loads((tmp_path / "out_metrics.json").read_bytes()) == json.loads(json.dumps(found.to_dict()))
+
+
+def test_rows_of_one_rollout_that_differ_are_told_and_the_same_one_is_taken(tmp_path: Path) -> None:
+    one = write(tmp_path / "one.jsonl", [stored("a", 1, 0, 1.0, "yes"), stored("a", 2, 0, 0.0), stored("a", 2, 0, 0.5)])
+    two = write(tmp_path / "two.jsonl", [stored("a", 1, 0, 0.0, "no")])
+    taken = []
+    for place, paths in enumerate(([one, two], [two, one])):
+        merged = aggregate(paths, tmp_path / f"out{place}")
+        taken.append(scan_lines(tmp_path / f"out{place}.jsonl"))
+        assert merged.conflicts == [
+            "rollout 0 of task 2 of a stands there with the rewards 0, 0.5",
+            "rollout 0 of task 1 of a stands there with the rewards 0, 1",
+        ]
+    assert taken[0] == taken[1]
+    assert [row["reward"] for row in taken[0]][1] == 0.5  # within a file the last row counts
+
+
+def test_model_and_shares_are_those_of_the_files(tmp_path: Path) -> None:
+    paths = shards(tmp_path)[:2]
+    for path in paths:
+        told = {
+            "environments": {},
+            "model": "nano",
+            "settings": {"seed": 3},
+            "combined": {"shares": {"b": 0.25, "a": 0.75}},
+        }
+        path.with_name(f"{path.stem}_metrics.json").write_text(json.dumps(told))
+    found = aggregate(paths, tmp_path / "out").results
+    assert (found.model, found.shares, list(found.environments)) == ("nano", {"b": 0.25, "a": 0.75}, ["b", "a"])
+    assert [shard["settings"] for shard in found.settings["shards"]] == [{"seed": 3}] * 2
+    (tmp_path / "s0_metrics.json").write_text(json.dumps({"environments": {}, "model": "other"}))
+    with pytest.raises(UsageError, match=r"different models: other \(s0.jsonl\), nano \(s1.jsonl\)"):
+        aggregate(paths, tmp_path / "again")
+    assert not (tmp_path / "again.jsonl").exists()
+
+
+def test_a_file_is_given_once_and_is_not_the_output(tmp_path: Path) -> None:
+    first, second, _ = shards(tmp_path)
+    with pytest.raises(UsageError, match="given twice"):
+        aggregate([first, second, first], tmp_path / "out")
+    with pytest.raises(UsageError, match="one of the files to merge"):
+        aggregate([first, second], first, overwrite=True)
+    aggregate([first], tmp_path / "out")
+    with pytest.raises(UsageError, match="holds an evaluation already"):
+        aggregate([first], tmp_path / "out")
