@@ -39,10 +39,60 @@ def test_any_number_of_rows_is_written_with_arguments(tmp_path: Path) -> None:
     assert {row["tool"] for row in rows} == {"calculate"}
 
 
+def test_rows_are_prepared_blended_split_and_counted(tmp_path: Path) -> None:
+    assert polygym(tmp_path, "data", "export", "math_rl", "-n", "30", "-o", "raw.jsonl").returncode == 0
+    good = (tmp_path / "raw.jsonl").read_text("utf-8")
+    (tmp_path / "raw.jsonl").write_text(good + '{"id": "x", "responses_create_params": {"input": "?"}}\n{torn', "utf-8")
+    done = polygym(tmp_path, "data", "prepare", "raw.jsonl", "--environment", "math_rl", "-o", "math.jsonl.gz")
+    assert (done.returncode, done.stdout) == (1, "30 rows in math.jsonl.gz\n")
+    first, second, last = done.stderr.splitlines()
+    assert first.startswith("raw.jsonl, line 31: environment 'math_rl' cannot play it: ")
+    assert second.startswith("raw.jsonl, line 32: not JSON")
+    assert last == "error: 2 of 32 rows are bad and were left out"
+
+    adds = ["--add", "math_rl=math.jsonl.gz=0.75", "--add", "tool_use=0.25"]
+    amounts = ["--count", "40", "--shuffle", "--seed", "4", "--json"]
+    done = polygym(tmp_path, "data", "blend", *adds, *amounts, "-o", "blend.parquet")
+    assert json.loads(done.stdout) == {
+        "output": "blend.parquet",
+        "rows": 40,
+        "agents": {"tool_use_simple_agent": 10, "math_rl_simple_agent": 30},
+        "manifest": "blend.parquet.manifest.json",
+    }
+    done = polygym(tmp_path, "data", "split", "blend.parquet", "--held-out", "2", "-o", "sides", "--json")
+    split = json.loads(done.stdout)
+    assert split["train"] == "sides/blend.train.parquet"
+    assert split["environments"]["tool_use"] == {
+        "train_rows": 6, "train_tasks": 3, "held_out_rows": 4, "held_out_tasks": 2
+    }  # fmt: skip
+    done = polygym(tmp_path, "data", "stats", split["train"], "--held-out", split["held_out"])
+    assert done.stdout.splitlines()[0].split() == [
+        "environment", "rows", "tasks", "duplicates", "words", "most", "tools", "turns", "in", "held-out"
+    ]  # fmt: skip
+    lines = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[2:]}
+    assert lines["math_rl"][:3] == ["28", "28", "0"]
+    assert (lines["tool_use"][:3], lines["tool_use"][-1]) == (["6", "3", "3"], "0")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["blend", "--add", "math_rl=0", "-o", "x"], "more than 0"),
+        (["blend", "--add", "math_rl", "-o", "x", "--seed", "3"], "give --shuffle too"),
+        (["blend", "--add", "math_rl", "-o", "x", "--interleave", "--order", "concat"], "contradict each other"),
+        (
+            ["blend", "--add", "math_rl", "-o", "x", "--count", "1.5"],
+            "at least 1, or NAME=INTEGER",
+        ),
+        (
+            ["blend", "--add", "math_rl", "-o", "x", "--count", "4", "--count", "math_rl=4"],
+            "one number, or one",
+        ),
+        (["blend", "--add", "math_rl", "-o", "x", "--epochs", "4", "--epochs", "5"], "--epochs is given twice"),
+        (["prepare", "none.jsonl", "-o", "x"], "cannot read 'none.jsonl'"),
+        (["prepare", "none.jsonl", "-o", "x", "--set", "a=1"], "give --environment ID"),
+        (["split", "none.jsonl", "--held-out", "0"], "must be a fraction below 1"),
+        (["stats", "none.jsonl"], "cannot read 'none.jsonl'"),
         (["blend", "-o", "x"], "--add"),
         (["export", "math_rl", "--seed", "3"], "give -n NUMBER"),
         (["export", "math_rl", "-o", "/proc/no/x"], "cannot write '/proc/no/x'"),
