@@ -55,9 +55,10 @@ def test_rows_of_one_rollout_that_differ_are_told_and_the_same_one_is_taken(tmp_
         taken.append(scan_lines(tmp_path / f"out{place}.jsonl"))
         assert merged.conflicts == [
             "rollout 0 of task 2 of a stands there with the rewards 0, 0.5",
-            "rollout 0 of task 1 of a stands there with the rewards 0, 1",
+            "rollout 0 of task 1 of a stands there with the rewards 1, 0",
         ]
     assert taken[0] == taken[1]
+    assert taken[0][0]["reward"] == 0.0  # of the file that sorts last
     assert [row["reward"] for row in taken[0]][1] == 0.5  # within a file the last row counts
 
 

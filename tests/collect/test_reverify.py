@@ -161,6 +161,17 @@ def test_a_policy_that_was_cut_is_cut_again(tmp_path: Path, finish_reason: str) 
         assert (new["truncated"], new["reward"]) == (True, 0.2 if finish_reason == "length" else 0.1)
 
 
+def test_hooks_that_draw_draw_the_same_again(tmp_path: Path) -> None:
+    class Drawing(Counting):
+        def setup_state(self, state: dict[str, Any]) -> None:
+            state["prompt"] = [Message("user", f"secret {state['seed']}")]
+
+    path = played(Drawing(1), tmp_path)
+    reverify(path, {"counting": Drawing(1)}, tmp_path / "new")
+    assert len({row["messages"][0]["content"] for row in scan_lines(path)}) == 4
+    assert all(new == old and new["reward"] == 0.1 for old, new in pairs(tmp_path))
+
+
 def test_what_had_failed_stays_and_what_could_not_be_graded_is_graded(tmp_path: Path) -> None:
     def sometimes(request: Request) -> Any:
         return RuntimeError("down") if request.seed % 3 == 0 else "right"

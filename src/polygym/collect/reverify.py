@@ -40,7 +40,7 @@ DIVERGED = "diverged"
 GONE = "no_task"
 """The cause of a rollout whose task the environment does not have any more."""
 AT_ONCE = 128
-_FROM_OUTSIDE = ("context", "time_budget", "token_budget", "truncated")
+_FROM_OUTSIDE = frozenset({"context", "time_budget", "token_budget", "truncated"})
 """Stop reasons that the environment knows nothing of: it would have gone on."""
 
 
@@ -156,17 +156,15 @@ class StoredPolicy(Policy):
 
     async def complete(self, request: Request) -> Turn:
         """The next thing that was said."""
-        outside = self._stop_reason in _FROM_OUTSIDE
         if self.asked == len(self.places):
-            if not outside:
+            if self._stop_reason not in _FROM_OUTSIDE:
                 raise PolicyError("the environment goes on where the episode had ended", DIVERGED)
             return Turn(Message("assistant", ""), "context")
         place = self.places[self.asked]
         if list(request.messages) != self.messages[:place]:
             raise PolicyError("the environment says something else than it did", DIVERGED)
         self.asked += 1
-        last = self.asked == len(self.places)
-        return Turn(self.messages[place], "length" if last and self._stop_reason in _FROM_OUTSIDE[2:] else "stop")
+        return Turn(self.messages[place])
 
 
 class _Scorer:
