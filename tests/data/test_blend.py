@@ -12,7 +12,7 @@ import pytest
 
 from data_toys import read, wire_row, write
 from polygym.data.blend import blend, manifest_of
-from polygym.data.sources import Source, read_source
+from polygym.data.sources import Source, StoredRows, read_source
 from polygym.errors import UsageError
 from polygym.rows import task_index
 
@@ -153,6 +153,18 @@ def test_a_row_that_is_none_is_told_with_its_line_and_nothing_is_written(tmp_pat
     with pytest.raises(UsageError, match="is read too"):
         blend([Source("a", path=packed)], packed)
     assert sorted(found.name for found in tmp_path.iterdir()) == ["rows.jsonl", "rows.parquet"]
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_file_that_is_cut_while_it_is_read_is_told(seed: int | None, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", (wire_row(n) for n in range(20_000)))
+    stored = StoredRows(Source("a", path=path), tmp_path, shuffled=seed is not None)
+    rows = stored.rows(20_000, seed)
+    next(rows)
+    path.write_bytes(b"")
+    with pytest.raises(UsageError, match=r"a\.jsonl was changed while it was read"):
+        list(rows)
+    stored.close()
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_order_and_more_rows_change_nothing_but_the_seed_does(tmp_path: Path) ->
     assert len(first) == 4
 
 
-def test_the_held_out_tasks_are_those_that_training_holds_out(tmp_path: Path) -> None:
+def test_the_held_out_tasks_are_those_that_an_environment_of_them_holds_out(tmp_path: Path) -> None:
     kept = sides(tmp_path, ROWS[:50], 0.3, seed=7)[1]
     tasks = split_tasks([task_of(row, "a") for row in ROWS[:50]], 0.3, 7)[1]
     assert [row["id"] for row in read(kept)] == [task.id for task in tasks]

@@ -78,7 +78,6 @@ def read_source(text: str) -> Source:
 
 
 SPLICED, REWRITTEN = 0, 1  # a row gets its source's agent: at its end, or in place of an agent_ref that names none
-SHUFFLED = "rows"
 
 
 class StoredRows:
@@ -95,7 +94,8 @@ class StoredRows:
 
     def __init__(self, source: Source, folder: Path, *, shuffled: bool) -> None:
         self.source = source
-        self.agents: list[str | None] = [source.agent, source.agent]
+        self._name = str(source.path or source.name)
+        self._agents: list[str | None] = [source.agent, source.agent]
         self._agent_of = array("L")  # place of each row's agent in `agents`
         self._starts = array("Q") if shuffled else None
         path = source.path
@@ -115,15 +115,18 @@ class StoredRows:
         """`count` rows with their agents, each row once before any comes again; by `seed` each time in a new order."""
         for epoch, done in enumerate(range(0, count, len(self))):
             number = min(count - done, len(self))
-            placed = self._in_order(number) if seed is None else self._shuffled(number, epoch, seed)
-            for place, raw in placed:
-                agent = self.agents[self._agent_of[place]]
+            read = 0
+            for place, raw in self._in_order(number) if seed is None else self._shuffled(number, epoch, seed):
+                agent = self._agents[self._agent_of[place]]
                 assert agent is not None
                 yield agent, self._with_agent(place, raw, agent)
+                read += 1
+            if read < number:
+                raise UsageError(f"{self._name} was changed while it was read; nothing was written: run it again")
 
     def _read(self) -> None:
         known: dict[str, int] = {}
-        name = str(self.source.path or self.source.name)
+        name = self._name
         for line, raw in numbered_lines(self._started()):
             try:
                 row = parse_row(raw, line, name)
@@ -132,9 +135,9 @@ class StoredRows:
                 raise bad_row(name, line, error) from error
             agent = agent_in(row)
             if agent is not None:
-                number = known.setdefault(agent, len(self.agents))
-                if number == len(self.agents):
-                    self.agents.append(agent)
+                number = known.setdefault(agent, len(self._agents))
+                if number == len(self._agents):
+                    self._agents.append(agent)
             elif self.source.agent is None:
                 raise UsageError(f"{name}, line {line}: the row names no agent; write --add NAME={name}")
             else:
@@ -148,25 +151,25 @@ class StoredRows:
     def _started(self) -> Iterator[bytes]:
         """The lines of the file; `_start` is where the last one begins."""
         self._start = end = 0
-        for raw in lines_of(self._file, str(self.source.path)):
+        for raw in lines_of(self._file, self._name):
             self._start, end = end, end + len(raw)
             yield raw
 
     def _in_order(self, number: int) -> Iterator[tuple[int, bytes]]:
         self._file.seek(0)
-        lines = numbered_lines(lines_of(self._file, str(self.source.path)))
+        lines = numbered_lines(lines_of(self._file, self._name))
         return ((place, raw) for place, (_, raw) in enumerate(islice(lines, number)))
 
     def _shuffled(self, number: int, epoch: int, seed: int) -> Iterator[tuple[int, bytes]]:
         assert self._starts is not None
         name = self.source.name if self.source.path is None or self.source.environment else self.source.path.name
         order = array("L", range(len(self)))
-        random.Random(derive_seed(seed, name, SHUFFLED, epoch)).shuffle(order)
+        random.Random(derive_seed(seed, name, "rows", epoch)).shuffle(order)
         ends = chain(islice(self._starts, 1, None), [os.fstat(self._file.fileno()).st_size])
         lengths = array("L", map(sub, ends, self._starts))
         for place in islice(order, number):
             raw = os.pread(self._file.fileno(), lengths[place], self._starts[place])
-            yield place, next(numbered_lines([raw]))[1]
+            yield from ((place, content) for _, content in numbered_lines([raw]))
 
     def _with_agent(self, place: int, raw: bytes, agent: str) -> bytes:
         number = self._agent_of[place]

@@ -1,8 +1,8 @@
 """Rows in two files: to train on, and held out.
 
 The one idea: a task is on one side, whole: rows of equal prompt and answer stay together, and which side it is follows
-from the seed and the content alone. So the order of the rows, more rows, or another process change nothing, and the
-tasks that training holds out of the same rows with the same seed are the same.
+from the seed and the content alone, as where an environment holds tasks out. So the order of the rows, more rows of the
+same tasks, or another process change nothing.
 """
 
 from __future__ import annotations
