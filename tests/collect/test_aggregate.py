@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 from itertools import permutations
 from pathlib import Path
@@ -90,3 +91,14 @@ def test_a_file_is_given_once_and_is_not_the_output(tmp_path: Path) -> None:
     aggregate([first], tmp_path / "out")
     with pytest.raises(UsageError, match="holds an evaluation already"):
         aggregate([first], tmp_path / "out")
+
+
+def test_files_that_a_collection_is_writing_are_left_alone(tmp_path: Path) -> None:
+    first, *_ = shards(tmp_path)
+    aggregate([first], tmp_path / "out")
+    before = (tmp_path / "out.jsonl").read_bytes()
+    with open(tmp_path / "out.jsonl", "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(UsageError, match="is being written by an evaluation"):
+            aggregate([first], tmp_path / "out", overwrite=True)
+    assert (tmp_path / "out.jsonl").read_bytes() == before

@@ -85,7 +85,12 @@ def test_an_answer_that_a_server_has_extracted_is_the_one_that_votes() -> None:
     builder = SummaryBuilder("a")
     for index, (reward, stated) in enumerate([(1.0, "blue"), (1.0, "blue"), (0.0, "red")]):
         builder.add_row({**played(1, index, reward).to_row(), "answer": "blue", "extracted_answer": stated})
-    assert builder.summary().majority_at_k == {1: pytest.approx(2 / 3), 2: pytest.approx(2 / 3)}
+    expected = {1: pytest.approx(2 / 3), 2: pytest.approx(2 / 3)}
+    assert builder.summary().majority_at_k == expected
+    streamed = SummaryBuilder("a")
+    for index, (reward, stated) in enumerate([(1.0, "blue"), (1.0, "blue"), (0.0, "red")]):
+        streamed.add(played(1, index, reward), stated)
+    assert streamed.summary().majority_at_k == expected
 
 
 def test_no_rollouts_have_no_numbers() -> None:

@@ -27,7 +27,7 @@ from polygym.tables import number, plain_table, span
 
 _SCHEMA = 1
 COMBINED = "combined"
-_NOT_COMBINED = re.compile(r"rollouts|unscored|interval_.*|.*_(min|max)|reward/.*")
+_NOT_COMBINED = re.compile(r"rollouts|unscored|interval_.*|.*_(min|max|p99)|reward/.*")
 
 
 @dataclass(slots=True, repr=False)

@@ -5,6 +5,7 @@ The one idea: nothing is played, so nothing needs to be saved on the way: each f
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,11 +14,18 @@ from typing import Any
 from polygym.collect.results import read_results
 from polygym.collect.store import EvaluationFiles
 from polygym.collect.summary_builder import SummaryBuilder
+from polygym.errors import UsageError
 from polygym.rows import Row, dump_row, written_aside
 
 
 def write_whole(files: EvaluationFiles, rows: Iterable[Row], environments: Iterable[str]) -> dict[str, SummaryBuilder]:
-    """Write OUT.jsonl and OUT_failures.jsonl, and sum up their rows; OUT_metrics.json is the caller's."""
+    """Write OUT.jsonl and OUT_failures.jsonl, and sum up their rows; OUT_metrics.json is the caller's.
+
+    Raises:
+        UsageError: when a collection is writing them.
+    """
+    for path in (files.rollouts, files.failures):
+        _refuse_held(path)
     builders = {name: SummaryBuilder(name) for name in environments}
     with ExitStack() as stack:
         rollouts = stack.enter_context(written_aside(files.rollouts))
@@ -28,6 +36,18 @@ def write_whole(files: EvaluationFiles, rows: Iterable[Row], environments: Itera
                 failures.write(dump_row(failure_row(row)))
             builders[row["environment"]].add_row(row)
     return builders
+
+
+def _refuse_held(path: Path) -> None:
+    if not path.exists():
+        return
+    with open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(
+                f"{str(path)!r} is being written by an evaluation; give another output (-o), or wait for its end"
+            ) from error
 
 
 def failure_row(row: Row) -> Row:

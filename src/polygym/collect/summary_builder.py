@@ -47,8 +47,8 @@ class SummaryBuilder:
         """Rollouts taken in."""
         return len(self._rewards)
 
-    def add(self, rollout: Rollout) -> None:
-        """Take in a rollout that has ended."""
+    def add(self, rollout: Rollout, extracted_answer: object = None) -> None:
+        """Take in a rollout that has ended; `extracted_answer` is the answer in it, where a server has told one."""
         usage = rollout.usage
         completion = "\n".join([turn.message.content for turn in rollout.turns])
         self._take(
@@ -58,7 +58,7 @@ class SummaryBuilder:
             rewards=rollout.rewards,
             metrics=rollout.metrics,
             cause=rollout.cause,
-            vote=vote_of(completion, rollout.answer) if rollout.scored else NO_VOTE,
+            vote=vote_of(completion, rollout.answer, extracted_answer) if rollout.scored else NO_VOTE,
             turns=len(rollout.turns),
             truncated=rollout.truncated,
             tokens=(usage.prompt_tokens, usage.completion_tokens),
