@@ -241,6 +241,8 @@ def _with_score(row: Row, rollout: Rollout) -> Row:
     new: dict[str, Any] = {name: value for name, value in row.items() if not (served and name in old)}
     new |= {"reward": rollout.reward, "rewards": rollout.rewards, "metrics": rollout.metrics}
     new |= {"scored": rollout.scored, "cause": cause}
+    if rollout.scored:
+        new.pop("attempts", None)  # how often a rollout was played that had failed
     if served:
         new["mask_sample"] = rollout.reward is None
         new["failure_kind"] = cause["class"] if cause else None
