@@ -115,7 +115,6 @@ def evaluate_input(
     from polygym.serve.masking import hide_arguments
 
     hide_arguments(servers.model_api_key)
-    hide_arguments(servers.model_api_key)
     servers.check()
     rows, lines = read_wire_rows(path)
     check_rows(rows, lines)
