@@ -76,7 +76,7 @@ def reverify(
     environment: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ENV_OR_CONFIG]",
+            metavar="ENV_OR_CONFIG",
             help="Environment or config that scores; default: each environment of the file, by its name.",
         ),
     ] = None,
@@ -122,7 +122,7 @@ def reverify(
 
 
 def aggregate(
-    files: Annotated[list[Path], typer.Argument(metavar="OUT.jsonl...", help="Rollouts of collections.")],
+    files: Annotated[list[Path], typer.Argument(metavar="OUT.jsonl", help="Rollouts of collections.")],
     output: Output,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
