@@ -17,7 +17,7 @@ from polygym.collect.rollout_rows import RolloutRows
 from polygym.collect.summary import RewardsByTask
 from polygym.errors import UsageError
 from polygym.rollout import Rollout, TaskId
-from polygym.statistics import Array, bootstrap_differences, mean, scored, weighted_mean
+from polygym.statistics import Array, bootstrap_differences, group_rows, mean, scored, weighted_mean
 from polygym.statistics import paired_difference as difference_of_rewards
 from polygym.tables import number, plain_table, span
 
@@ -175,13 +175,17 @@ def _rewards(evaluated: Evaluated) -> dict[str, RewardsByTask]:
     if isinstance(evaluated, Mapping):
         return {name: dict(found["tasks"]) for name, found in evaluated["environments"].items()}
     rewards: dict[str, dict[TaskId, list[float | None]]] = {}
-    for row in evaluated:
-        if isinstance(row, Rollout):
-            name, task, reward = row.environment, row.task_id, row.reward
-        else:
-            name, task, reward = row["environment"], row["task_id"], row["reward"]
-        rewards.setdefault(name, {}).setdefault(task, []).append(reward)
+    for (name, task), of_task in group_rows(evaluated, key=_task_of, value=_reward_of).items():
+        rewards.setdefault(name, {})[task] = of_task
     return dict(rewards)
+
+
+def _task_of(row: Rollout | Mapping[str, Any]) -> tuple[str, TaskId]:
+    return (row.environment, row.task_id) if isinstance(row, Rollout) else (row["environment"], row["task_id"])
+
+
+def _reward_of(row: Rollout | Mapping[str, Any]) -> float | None:
+    return row.reward if isinstance(row, Rollout) else row["reward"]
 
 
 def _shares(evaluated: Evaluated) -> Mapping[str, float]:

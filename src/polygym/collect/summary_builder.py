@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from polygym.collect.majority import LARGEST_K, NO_VOTE, Ballot, mean_majority_at_k, vote_of
@@ -154,15 +154,6 @@ class SummaryBuilder:
             ordered[task].append(reward)
             ballots[task].append((reward, self._votes[place]))
         return ordered, ballots
-
-
-def summarize(rollouts: Iterable[Rollout], *, seed: int = 0) -> EnvironmentSummary:
-    """Sum up the rollouts of one environment; `seed` is that of the bootstrap."""
-    builder: SummaryBuilder | None = None
-    for rollout in rollouts:
-        builder = builder or SummaryBuilder(rollout.environment)
-        builder.add(rollout)
-    return (builder or SummaryBuilder("none")).summary(seed=seed)
 
 
 def by_id(task_id: TaskId) -> tuple[bool, TaskId]:
