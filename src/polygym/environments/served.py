@@ -16,10 +16,10 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 from polygym.environments.remote import RemoteEnvironment
 from polygym.environments.row_tasks import HELD_OUT, RowFile, split_rows
+from polygym.environments.wire_rows import RESOURCES
 from polygym.errors import UsageError
 from polygym.policies.endpoint import http_address
 
-RESOURCES = "resources_servers"
 ASK_SECONDS = 10.0
 TOKEN = "POLYGYM_TOKEN"
 """Environment variable with what servers want to be sent."""

@@ -18,7 +18,8 @@ from polygym.policies.responses_wire import input_items, read_create_params, too
 from polygym.rollout import Task, TaskId
 from polygym.rows import Row
 
-AGENTS = "responses_api_agents"
+RESOURCES, AGENTS, MODELS = "resources_servers", "responses_api_agents", "responses_api_models"
+"""The types of server, as rows and configs name them."""
 INTERNAL_PREFIX = "_ng_"
 TASK_INDEX = "_ng_task_index"
 ROLLOUT_INDEX = "_ng_rollout_index"

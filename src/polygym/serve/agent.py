@@ -26,7 +26,7 @@ from polygym.environments.episode import play
 from polygym.environments.http import ServerError
 from polygym.environments.remote import RemoteEnvironment, remote_task
 from polygym.environments.remote_session import BAD_REWARD, RemoteSession
-from polygym.environments.wire_rows import ROLLOUT_INDEX, SEED
+from polygym.environments.wire_rows import AGENTS, ROLLOUT_INDEX, SEED
 from polygym.errors import UsageError
 from polygym.policies.base import Policy, Request, Sampling
 from polygym.policies.responses_policy import ResponsesPolicy
@@ -37,7 +37,6 @@ from polygym.seeds import derive_seed
 from polygym.serve.app import HttpError, create_app, json_response, read_object
 from polygym.serve.hang_up import until_hung_up
 
-KIND = "responses_api_agents"
 MAX_STEPS = 16
 MAX_TOTAL_TOKENS = 131_072
 TIMEOUT_SECONDS = 1800.0
@@ -104,7 +103,7 @@ class AgentServer:
             await self.policy.close()
             await self.environment.close()
 
-        app = create_app(self.name, KIND, token=self._token, lifespan=lifespan)
+        app = create_app(self.name, AGENTS, token=self._token, lifespan=lifespan)
         app.add_route("/run", self._run, methods=["POST"])
         app.add_route("/v1/responses", self._responses, methods=["POST"])
         app.add_route("/aggregate_metrics", self._aggregate, methods=["POST"])

@@ -12,8 +12,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-TASK_INDEX = "_ng_task_index"
-_NOT_METRICS = {TASK_INDEX, "_ng_rollout_index", "_ng_seed", "id", "mask_sample"}
+from polygym.environments.wire_rows import ROLLOUT_INDEX, SEED, TASK_INDEX
+
+_NOT_METRICS = {TASK_INDEX, ROLLOUT_INDEX, SEED, "id", "mask_sample"}
 
 
 def aggregate(replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ An error is `{"error": {"class": ..., "message": ...}}`, never a traceback.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import json
 import logging
 import re
@@ -33,6 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polygym.errors import PolygymError, UsageError
 from polygym.rows import dump_row
+from polygym.serve.sockets import is_loopback
 
 _log = logging.getLogger(__name__)
 
@@ -259,6 +259,6 @@ def _is_this_machine(value: bytes) -> bool:
     text = value.decode("latin-1")
     try:
         host = urlsplit(text if "://" in text else f"//{text}").hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
+    except ValueError:  # half an IPv6 address
         return False
+    return is_loopback(host)

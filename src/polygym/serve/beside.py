@@ -14,9 +14,8 @@ from polygym.policies.base import Policy
 from polygym.serve.app import server_config
 from polygym.serve.in_process import QuietServer
 from polygym.serve.model import ModelServer
-from polygym.serve.sockets import bind, url_of
+from polygym.serve.sockets import LOOPBACK, bind, url_of
 
-LOOPBACK = "127.0.0.1"
 GRACE_SECONDS = 1
 
 

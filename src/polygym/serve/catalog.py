@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from polygym.environments.names import AGENT, agent_name, environment_of_agent, served_name
+from polygym.environments.wire_rows import AGENTS, MODELS, RESOURCES
 from polygym.errors import UsageError, nearest
 
-RESOURCES, AGENTS, MODELS = "resources_servers", "responses_api_agents", "responses_api_models"
 SERVER_TYPES = (RESOURCES, AGENTS, MODELS)
 POLICY_MODEL = "policy_model"
 OWN_ENTRYPOINT = "app.py"

@@ -14,6 +14,7 @@ from typing import Any
 
 from polygym.environments.names import agent_name
 from polygym.errors import UsageError, nearest
+from polygym.policies.endpoint import OPENAI_URL
 from polygym.serve.catalog import (
     AGENTS,
     MODELS,
@@ -27,6 +28,7 @@ from polygym.serve.catalog import (
 )
 from polygym.serve.layers import Layer, merge, read_yaml, resolve
 from polygym.serve.settings import IMPLEMENTATIONS, Settings, settings_class
+from polygym.serve.sockets import LOOPBACK
 from polygym.serve.stack_checks import (
     check_environments,
     check_hosts,
@@ -37,9 +39,7 @@ from polygym.serve.stack_checks import (
 from polygym.train.config_file import Section, validate
 
 ENV_YAML = "env.yaml"
-LOOPBACK = "127.0.0.1"
 HEAD_PORT = 11000
-OPENAI_URL = "https://api.openai.com/v1"
 
 
 class HeadSettings(Section):

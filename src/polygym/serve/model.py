@@ -23,6 +23,7 @@ from fastapi import FastAPI
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 
+from polygym.environments.wire_rows import MODELS
 from polygym.errors import PolicyError, UsageError
 from polygym.policies.base import Policy, Request, Sampling
 from polygym.policies.openai import OpenAIPolicy
@@ -34,8 +35,8 @@ from polygym.serve.model_errors import ApiError, bad_request, context_overflow, 
 from polygym.serve.model_requests import Asked, RequestReader
 from polygym.serve.sse import MEDIA_TYPE, ChatStream, EventStream, ResponseStream, error_event
 
-KIND = "responses_api_models"
-LOG = logging.getLogger("polygym.serve")
+_log = logging.getLogger(__name__)
+
 STREAM_HEADERS = {"Cache-Control": "no-cache"}
 
 
@@ -80,7 +81,7 @@ class ModelServer:
             await self.policy.close()
 
         about = {"wants_task": self.wants_task, "model": self.model}
-        app = create_app(self.name, KIND, token=self.token, about=about, lifespan=lifespan)
+        app = create_app(self.name, MODELS, token=self.token, about=about, lifespan=lifespan)
         app.add_route("/v1/chat/completions", _route(self._chat), methods=["POST"])
         app.add_route("/v1/responses", _route(self._responses), methods=["POST"])
         app.add_route("/v1/models", self._models, methods=["GET"])
@@ -254,5 +255,5 @@ def _as_api_error(error: Exception) -> ApiError:
         return bad_request(str(error))
     if isinstance(error, HttpError):
         return ApiError(error.status, str(error), code=error.kind)
-    LOG.error("a request failed", exc_info=error)
+    _log.error("a request failed", exc_info=error)
     return ApiError(500, f"{type(error).__name__}: {error}", code="internal")

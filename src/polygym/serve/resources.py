@@ -33,6 +33,7 @@ from starlette.responses import Response
 
 from polygym.environments.remote_session import CONTROL_ENDPOINTS, SESSION_COOKIE
 from polygym.environments.tool import cut_text
+from polygym.environments.wire_rows import RESOURCES
 from polygym.errors import UsageError, nearest
 from polygym.parsing.arguments import MismatchError, as_object
 from polygym.parsing.strict_json import JsonError
@@ -44,8 +45,6 @@ from polygym.serve.typed import TOOL_MARK, TypedMethod, VerifyRequest, tool, val
 from polygym.serve.verdict import Verdict, as_verdict, verify_reply
 
 __all__ = ["ResourcesServer", "Session", "ToolReply", "Verdict", "VerifyRequest", "tool"]
-
-KIND = "resources_servers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +184,7 @@ class ResourcesServer:
                 sweeper.cancel()
                 await self._sessions.close_all()
 
-        app = create_app(self.name, KIND, token=self._token, lifespan=lifespan)
+        app = create_app(self.name, RESOURCES, token=self._token, lifespan=lifespan)
         app.add_route("/seed_session", self._seed, methods=["POST"])
         app.add_route("/verify", self._verify, methods=["POST"])
         app.add_route("/env_response", self._env_response, methods=["POST"])

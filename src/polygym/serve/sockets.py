@@ -17,6 +17,7 @@ from typing import Any
 
 from polygym.errors import UsageError
 
+LOOPBACK = "127.0.0.1"
 BACKLOG = 2048
 _HEAD_SECONDS = 5.0
 
