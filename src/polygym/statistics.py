@@ -54,7 +54,7 @@ class Spread:
 class ExactMean:
     """Mean of numbers that come one by one, the same in any order: the sum is kept without rounding (Shewchuk, 1997).
 
-    Numbers that are None, NaN or infinite are passed over.
+    What is no finite number is passed over.
 
     >>> tenths = ExactMean()
     >>> for _ in range(10): tenths.add(0.1)
@@ -68,13 +68,13 @@ class ExactMean:
         self._partials: list[float] = []  # they do not overlap, and sum to the sum
         self._count = 0
 
-    def add(self, value: Reward) -> None:
+    def add(self, value: object) -> None:
         """Take in one more number."""
-        if value is None or not math.isfinite(value):
+        high = finite_number(value)
+        if high is None:
             return
         self._count += 1
         kept = 0
-        high = float(value)
         for partial in self._partials:
             if abs(high) < abs(partial):
                 high, partial = partial, high
@@ -90,6 +90,21 @@ class ExactMean:
     def value(self) -> float | None:
         """The mean; None without a number."""
         return math.fsum(self._partials) / self._count if self._count else None
+
+
+def finite_number(value: object) -> float | None:
+    """What others wrote where a number should stand, as a number; None for anything else, and beyond all floats.
+
+    >>> finite_number(2), finite_number(float("nan")), finite_number("2"), finite_number(10**400)
+    (2.0, None, None, None)
+    """
+    if not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def scored(rewards: Iterable[Reward]) -> list[float]:

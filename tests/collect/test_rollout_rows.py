@@ -51,7 +51,11 @@ def test_damage_before_the_last_line_is_told_by_its_line(tmp_path: Path) -> None
         (stored("a", True, 0, 1.0), "task_id is True"),
         (stored("a", 1, 0, 1.0) | {"rollout_index": "0"}, "rollout_index is '0'"),
         (stored("a", 1, 0, 1.0) | {"reward": "1"}, "reward is '1'"),
+        (stored("a", 1, 0, 1.0) | {"reward": 10**400}, "reward is 1000.* must be a finite number"),
+        (stored("a", 1, 0, 1.0) | {"rollout_index": 10**30}, "rollout_index is 1000"),
         (stored("a", 1, 0, 1.0, messages=None), "messages must be a list"),
+        (stored("a", 1, 0, 1.0, turns=-1), "turns the number of those"),
+        (stored("a", 1, 0, 1.0, seconds=[1]), "seconds is .1.; it must be an object"),
         ({key: value for key, value in stored("a", 1, 0, 1.0).items() if key != "seed"}, "has no 'seed'"),
     ],
 )

@@ -111,6 +111,18 @@ def test_no_rollouts_have_no_numbers() -> None:
     assert found.numbers() == {"rollouts": 0, "unscored": 0}
 
 
+def test_numbers_that_make_no_sense_count_as_none_and_break_nothing() -> None:
+    builder = SummaryBuilder("a")
+    strange = played(1, 0, 1.0)
+    strange.turns[0].usage = Usage(10**30, -5)
+    builder.add(strange)
+    row = played(2, 0, 0.0).to_row() | {"usage": {"prompt_tokens": "9"}, "seconds": {"total": 10**400}}
+    builder.add_row(row | {"metrics": {"length": "long", "width": 10**400}, "messages": [3, {"role": "assistant"}]})
+    found = builder.summary()
+    assert (found.prompt_tokens.max, found.completion_tokens.max) == (2**62, 0)
+    assert (found.seconds.max, found.metrics) == (0.5, {"length": 0.1, "width": None})
+
+
 def test_texts_are_not_kept() -> None:
     builder = SummaryBuilder("a")
     tracemalloc.start()

@@ -188,7 +188,7 @@ class _Scorer:
         try:
             task = self._task(row)
             policy = StoredPolicy(row)
-        except UsageError as error:
+        except (UsageError, TypeError, KeyError) as error:  # also what can be read as no messages
             rollout.cause = Cause(GONE, str(error))
             return rollout
         turns = len(policy.places)

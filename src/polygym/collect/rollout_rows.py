@@ -7,7 +7,6 @@ that row stands and keeps its place only, so that a file larger than memory can 
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,11 +19,14 @@ from polygym.environments.wire_rows import INTERNAL_PREFIX
 from polygym.errors import UsageError
 from polygym.rollout import SCHEMA, Rollout, TaskId
 from polygym.rows import Row
+from polygym.statistics import finite_number
 from polygym.text import one_line
 
+LARGEST_INDEX = 2**31
 RolloutKey = tuple[str, TaskId, int]
 _OF_ROLLOUTS = frozenset(Rollout("", 0, "", 0, 0).to_row()) - {"answer"}
 _NEEDED = ("environment", "task_id", "group_id", "rollout_index", "reward", "messages", "turns", "stop_reason", "seed")
+_OBJECTS = ("rewards", "metrics", "cause", "usage", "seconds")
 _OF_REPLIES = frozenset({"response", "mask_sample", "failure_kind", "failure_reason", "retry", "extracted_answer"})
 
 
@@ -176,13 +178,17 @@ def rollout_key(row: Row, fault: Callable[[str], UsageError]) -> tuple[RolloutKe
         raise fault(f"environment is {environment!r:.80}; it must be a text")
     if isinstance(task, bool) or not isinstance(task, (int, str)):
         raise fault(f"task_id is {task!r:.80}; it must be an integer or a text")
-    if isinstance(index, bool) or not isinstance(index, int):
-        raise fault(f"rollout_index is {index!r:.80}; it must be an integer")
-    if not isinstance(row["messages"], list) or not isinstance(row["turns"], int):
-        raise fault("messages must be a list, and turns an integer")
-    if reward is not None and (isinstance(reward, bool) or not isinstance(reward, (int, float))):
-        raise fault(f"reward is {reward!r:.80}; it must be a number, or null for unscored")
-    return (environment, task, index), reward if reward is not None and math.isfinite(reward) else None
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < LARGEST_INDEX:
+        raise fault(f"rollout_index is {index!r:.80}; it must be an integer of at least 0")
+    if reward is not None and finite_number(reward) is None:
+        raise fault(f"reward is {reward!r:.80}; it must be a finite number, or null for unscored")
+    turns = row["turns"]
+    if not isinstance(row["messages"], list) or not isinstance(turns, int) or not 0 <= turns <= len(row["messages"]):
+        raise fault("messages must be a list, and turns the number of those that the policy has said")
+    for key in _OBJECTS:
+        if not isinstance(row.get(key) or {}, dict):
+            raise fault(f"{key} is {row[key]!r:.80}; it must be an object, or null")
+    return (environment, task, index), finite_number(reward)
 
 
 def own_keys(row: Row) -> Row:

@@ -16,9 +16,10 @@ from polygym.collect.majority import LARGEST_K, NO_VOTE, Ballot, mean_majority_a
 from polygym.collect.summary import EnvironmentSummary, passes
 from polygym.collect.unscored import Unscored
 from polygym.rollout import Cause, Rollout, TaskId
-from polygym.statistics import ExactMean, Reward, estimate, percentile, powers_of_two, spread
+from polygym.statistics import ExactMean, Reward, estimate, finite_number, percentile, powers_of_two, spread
 
 LATENCY_PERCENT = 99
+LARGEST_COUNT = 2**62
 
 
 class SummaryBuilder:
@@ -67,19 +68,20 @@ class SummaryBuilder:
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Take in a rollout as a line of OUT.jsonl has it (`Rollout.to_row`, docs/run_folder.md)."""
-        reward, cause, usage = row["reward"], row.get("cause"), row.get("usage") or {}
-        scored = reward is not None and math.isfinite(reward)
+        reward, cause, usage = finite_number(row["reward"]), row.get("cause"), row.get("usage") or {}
         self._take(
             row["task_id"],
             row["rollout_index"],
-            reward if scored else None,
+            reward,
             rewards=row.get("rewards") or {},
             metrics=row.get("metrics") or {},
             cause=Cause(str(cause.get("class")), str(cause.get("message"))) if cause else None,
-            vote=vote_of(_completion(row), row.get("answer"), row.get("extracted_answer")) if scored else NO_VOTE,
-            turns=row.get("turns") or 0,
+            vote=NO_VOTE
+            if reward is None
+            else vote_of(_completion(row), row.get("answer"), row.get("extracted_answer")),
+            turns=row["turns"],
             truncated=bool(row.get("truncated")),
-            tokens=(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0),
+            tokens=(usage.get("prompt_tokens"), usage.get("completion_tokens")),
             seconds=(row.get("seconds") or {}).get("total"),
         )
 
@@ -89,22 +91,23 @@ class SummaryBuilder:
         index: int,
         reward: Reward,
         *,
-        rewards: Mapping[str, Reward],
-        metrics: Mapping[str, Reward],
+        rewards: Mapping[str, object],
+        metrics: Mapping[str, object],
         cause: Cause | None,
         vote: int,
         turns: int,
         truncated: bool,
-        tokens: tuple[int, int],
-        seconds: float | None,
+        tokens: tuple[object, object],
+        seconds: object,
     ) -> None:
         self._tasks.append(self._numbers.setdefault(task_id, len(self._numbers)))
         self._indices.append(index)
         self._rewards.append(math.nan if reward is None else reward)
         self._votes.append(vote)
-        self._read.append(tokens[0])
-        self._written.append(tokens[1])
-        self._seconds.append(math.nan if seconds is None else seconds)
+        self._read.append(_count(tokens[0]))
+        self._written.append(_count(tokens[1]))
+        took = finite_number(seconds)
+        self._seconds.append(math.nan if took is None else took)
         self._turns += turns
         self._truncated += truncated
         self._failures.take(reward is not None, cause)
@@ -171,12 +174,17 @@ def _majorities(ballots: Mapping[TaskId, list[Ballot]]) -> dict[int, float | Non
 
 def _completion(row: Mapping[str, Any]) -> str:
     """The text of the policy's turns, of which the row has no more than their number."""
-    said = [message.get("content") or "" for message in row.get("messages") or () if message["role"] == "assistant"]
-    turns = row.get("turns") or 0
-    return "\n".join(said[-turns:]) if turns else ""
+    messages = [message for message in row["messages"] if isinstance(message, Mapping)]
+    said = [str(message.get("content") or "") for message in messages if message.get("role") == "assistant"]
+    return "\n".join(said[-row["turns"] :]) if row["turns"] else ""
 
 
-def _add_named(means: dict[str, ExactMean], named: Mapping[str, Reward]) -> None:
+def _count(tokens: object) -> int:
+    """A number of tokens as servers tell it, held to what an array takes."""
+    return max(0, min(tokens, LARGEST_COUNT)) if isinstance(tokens, int) else 0
+
+
+def _add_named(means: dict[str, ExactMean], named: Mapping[str, object]) -> None:
     for name, value in named.items():
         if name not in means:
             means[name] = ExactMean()
