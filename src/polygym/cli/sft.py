@@ -1,4 +1,4 @@
-"""`polygym sft`: train a policy on demonstrations, the warm start of a reinforcement-learning run."""
+"""`polygym sft`: train a policy on demonstrations and good rollouts, the warm start of a reinforcement-learning run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import typer
 
 from polygym.cli.values import print_json
 
-app = typer.Typer(help="Train a policy on demonstrations.", rich_markup_mode=None)
+app = typer.Typer(help="Train a policy on demonstrations and good rollouts.", rich_markup_mode=None)
 
 
 @app.callback()
 def _noun() -> None:
-    """Train a policy on demonstrations."""
+    """Train a policy on demonstrations and good rollouts."""
 
 
 @app.command("run", epilog="Example: polygym sft run multi_env/nano --set max_steps=20")
@@ -24,7 +24,7 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Train on the demonstrations that a config's environments give."""
+    """Train on the demonstrations of a config's [[env]], and on the rollouts of its [[data]] that earned enough."""
     from polygym.cli.watch import TrainingWatch
     from polygym.train import sft
     from polygym.train.sft_config import load_config

@@ -99,7 +99,7 @@ class HeldOut:
         return self.folder.evals / f"step_{step}.json"
 
 
-def held_out_environment(environment: Environment, config: RunConfig) -> Environment:
+def held_out_environment(environment: Environment, config: TrainingConfig) -> Environment:
     """What a run evaluates: what it trains on, and the environments that are only evaluated.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Supervised training on demonstrations: how `nano` is made, and a warm start for any model.
+"""Supervised training on demonstrations and good rollouts: how `nano` is made, and a warm start for any model.
 
 The one idea: a demonstration is rendered to exactly the ids that the policy would see and write at rollout time, and
 only what the policy would write carries loss. Demonstrations are clean and limited in amount; nothing wrong is ever
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import ExitStack
 from typing import Any
 
 from polygym.collect.evaluate import evaluate_async
@@ -19,35 +20,42 @@ from polygym.messages import as_messages
 from polygym.mixture.cursor import TaskCursor
 from polygym.rows import append
 from polygym.train.checkpoint import save_model
-from polygym.train.evaluation import check_examples, examples_by_environment, fewer_examples
+from polygym.train.evaluation import (
+    check_examples,
+    examples_by_environment,
+    fewer_examples,
+    held_out_environment,
+)
 from polygym.train.optimizer import parameter_groups
 from polygym.train.progress import TrainProgress
 from polygym.train.run_folder import RunFolder
 from polygym.train.samples import TokenSample
 from polygym.train.setup import build_environment, resolve_device
 from polygym.train.sft_config import SFTConfig, SFTEnvConfig
+from polygym.train.sft_rollouts import RolloutStream, rollout_streams
 from polygym.train.summary import Summary
 
 ENOUGH = 4  # an environment that has reached its target gets its batch over this, to keep what it knows
 
 
 def run(config: SFTConfig, *, progress: TrainProgress | None = None) -> Summary:
-    """Train on the demonstrations of the environments of `config`; the model lies in the run folder's `model/`.
+    """Train on the demonstrations and rollouts that `config` names; the model lies in the run folder's `model/`.
 
     Ctrl-C ends with the model of the last whole step saved there, then KeyboardInterrupt.
 
     Raises:
-        UsageError: for a config that cannot run, or an environment that demonstrates nothing.
+        UsageError: for a config that cannot run, an environment that demonstrates nothing, or no good rollouts.
     """
     return asyncio.run(_run(config, progress or TrainProgress()))
 
 
 async def _run(config: SFTConfig, progress: TrainProgress) -> Summary:
-    trainer = SupervisedTrainer(config, progress)
-    try:
-        return await trainer.train()
-    finally:
-        await trainer.policy.close()
+    with ExitStack() as files:
+        trainer = SupervisedTrainer(config, progress, files)
+        try:
+            return await trainer.train()
+        finally:
+            await trainer.policy.close()
 
 
 class Demonstrations:
@@ -87,9 +95,9 @@ class Demonstrations:
 
 
 class SupervisedTrainer:
-    """One supervised run: its policy, its streams of demonstrations, its optimizers."""
+    """One supervised run: its policy, its streams of samples, its optimizers. `files` closes what it reads."""
 
-    def __init__(self, config: SFTConfig, progress: TrainProgress) -> None:
+    def __init__(self, config: SFTConfig, progress: TrainProgress, files: ExitStack) -> None:
         import os
 
         import torch
@@ -99,15 +107,18 @@ class SupervisedTrainer:
 
         torch.set_num_threads(config.threads or os.cpu_count() or 1)
         self.config, self.progress = config, progress
-        self.environment = build_environment(config.env)
-        leaves = self.environment.leaves()
+        trained = build_environment(config.env) if config.env else None
+        self.environment = _evaluated(trained, config)
+        leaves = {} if trained is None else trained.leaves()
         if len(leaves) != len(config.env):
             raise UsageError(f"a group was given as one [[env]]; list its environments instead: {', '.join(leaves)}")
-        self.streams = [
+        demonstrations = [
             Demonstrations(name, leaf, entry, config.seed)
             for (name, leaf), entry in zip(leaves.items(), config.env, strict=True)
         ]
-        check_examples(self.environment, config)
+        known = {} if self.environment is None else self.environment.leaves()
+        self.rollouts = rollout_streams(config, known, files)
+        self.streams: list[Demonstrations | RolloutStream] = [*demonstrations, *self.rollouts]
         device = resolve_device(config.device)
         model, self.tokenizer = load_model_and_tokenizer(config.model, device, config.dtype)
         if config.from_scratch:
@@ -121,8 +132,10 @@ class SupervisedTrainer:
     async def train(self) -> Summary:
         """Train until every target is reached or the steps are done, then save and evaluate."""
         started = time.perf_counter()
-        if line := fewer_examples(self.environment, self.config):
+        if self.environment is not None and (line := fewer_examples(self.environment, self.config)):
             self.progress.message(line)
+        for stream in self.rollouts:
+            self.progress.message(stream.choose(self.policy.renderer, self.config.max_seq_len, self.config.seed))
         done = 0
         try:
             while done < self.config.max_steps and not self._finished():
@@ -188,6 +201,8 @@ class SupervisedTrainer:
         return metrics | {"grad_norm": norm, "lr": self.config.learning_rate * factor}
 
     async def _evaluate(self, step: int) -> Results | None:
+        if self.environment is None:
+            return None
         examples_E = examples_by_environment(self.environment, self.config)
         if not any(examples_E.values()):
             return None
@@ -218,6 +233,17 @@ class SupervisedTrainer:
 
     def _finished(self) -> bool:
         return all(stream.reached for stream in self.streams)
+
+
+def _evaluated(trained: Environment | None, config: SFTConfig) -> Environment | None:
+    """What the run evaluates; None where it has rollouts to learn from and no environment."""
+    if trained is not None:
+        return held_out_environment(trained, config)
+    if not config.eval.env:
+        return None
+    environment = build_environment(config.eval.env)
+    check_examples(environment, config)
+    return environment
 
 
 def _untrained(name: str, model: Any, tokenizer: Any, seed: int) -> Any:

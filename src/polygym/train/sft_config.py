@@ -1,4 +1,4 @@
-"""The configuration of supervised training on demonstrations: the warm start before reinforcement learning."""
+"""The configuration of supervised training on demonstrations and good rollouts: the warm start before a GRPO run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from polygym.train.config import EnvEntry, LearningRateFactors, RunConfig, TrainingConfig
-from polygym.train.config_file import load
+from polygym.train.config_file import Section, load
 
 
 class SFTEnvConfig(EnvEntry):
@@ -21,9 +21,29 @@ class SFTEnvConfig(EnvEntry):
         None, description="held-out reward that is enough: from there on its batch is a quarter, so as not to overshoot"
     )
 
+    @model_validator(mode="after")
+    def _check_demonstrates(self) -> SFTEnvConfig:
+        if self.id is None:
+            raise ValueError("only an environment by id has demonstrations; learn from its rollouts with [[data]]")
+        return self
+
+
+class SFTDataConfig(Section):
+    """One `[[data]]`: collected rollouts that are learned."""
+
+    path: str = Field(min_length=1, description="OUT.jsonl of an evaluation or a collection, or a run's rollouts")
+    name: str = Field("", description="put before the environment's name in metrics: NAME/ENVIRONMENT")
+    environments: tuple[str, ...] = Field(
+        (), strict=False, description="environments whose rollouts are taken; all where empty"
+    )
+    min_reward: float = Field(1.0, description="rollouts that earned less are left out")
+    batch_size: int = Field(32, ge=1, description="rollouts of each environment a step")
+    loss_weight: float = Field(1.0, gt=0, description="share of the loss of each environment, relative to the others")
+
 
 class SFTConfig(TrainingConfig):
-    """Next-token training on what environments' `demonstrate` gives; only the policy's own tokens carry loss."""
+    """Next-token training on what environments' `demonstrate` gives, and on rollouts that earned enough; only the
+    policy's own tokens carry loss."""
 
     from_scratch: bool = Field(
         False, description="keep only the model's shape and tokenizer; start from random weights"
@@ -41,7 +61,22 @@ class SFTConfig(TrainingConfig):
     adam_betas: tuple[float, float] = Field((0.9, 0.98), strict=False, description="AdamW's moving averages")
     weight_decay: float = Field(0.0, ge=0, description="decay of matrices")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
-    env: tuple[SFTEnvConfig, ...] = Field(min_length=1, strict=False, description="environments to learn from")
+    env: tuple[SFTEnvConfig, ...] = Field((), strict=False, description="environments to learn from by demonstrations")
+    data: tuple[SFTDataConfig, ...] = Field((), strict=False, description="files of rollouts to learn from")
+
+    @model_validator(mode="after")
+    def _check_learns(self) -> SFTConfig:
+        if not self.env and not self.data:
+            raise ValueError(
+                'there is nothing to learn from; write [[env]] with id = "math_rl" for demonstrations, or [[data]] '
+                'with path = "OUT.jsonl" for rollouts'
+            )
+        if not self.env and not self.eval.env and self.eval.num_examples:
+            raise ValueError(
+                f"eval.num_examples={self.eval.num_examples}: there is no environment to evaluate; write [[eval.env]] "
+                'with id = "math_rl"'
+            )
+        return self
 
 
 def load_config(source: str | Path, overrides: Sequence[str] = ()) -> SFTConfig:
