@@ -1,4 +1,4 @@
-"""A disk that is full: told with its path, nothing of the file that was there is lost, nothing is left behind."""
+"""A full disk and a kill: nothing of the file that was there is lost; the disk is told with its path."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,3 +49,18 @@ def test_a_full_disk_leaves_the_old_file_and_is_told(name: str, command: str, sm
     assert "No space left on device" in done.stderr
     assert read(output) == [json.loads(json.dumps(wire_row("old")))]
     assert list(small_disk.iterdir()) == [output]
+
+
+def test_a_blend_that_is_killed_leaves_the_old_file(tmp_path: Path) -> None:
+    source = write(tmp_path / "rows.jsonl", (wire_row(n, agent="mine") for n in range(100_000)))
+    output = write(tmp_path / "out" / "blend.jsonl", [wire_row("old")])
+    process = subprocess.Popen([*POLYGYM, "blend", "--add", str(source), "-o", str(output)])
+    deadline = time.monotonic() + 60
+    while not any(path.stat().st_size > 100_000 for path in output.parent.glob(".blend.jsonl.*")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -9
+    assert read(output) == [wire_row("old")]
+    assert not (tmp_path / "out" / "blend.jsonl.manifest.json").exists()
