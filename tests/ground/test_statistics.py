@@ -145,3 +145,27 @@ def test_an_exact_mean_is_the_same_in_any_order() -> None:
         means.add(found.value)
     assert means == {math.fsum(number for number in numbers if number is not None and math.isfinite(number)) / 35}
     assert statistics.ExactMean().value is None
+
+
+def test_an_interval_of_tasks_that_are_alike_is_that_of_drawing_them_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rewards = {task: [float(task % 3 == 0), float(task % 5 == 0)] for task in range(300)}
+    quick = statistics.bootstrap_means(rewards, resamples=20_000)
+    monkeypatch.setattr(statistics, "_ALIKE", math.inf)
+    slow = statistics.bootstrap_means(rewards, resamples=20_000)
+    assert quick is not None and slow is not None
+    assert quick.mean() == pytest.approx(slow.mean(), abs=0.0005)
+    assert quick.std() == pytest.approx(slow.std(), rel=0.02)
+    assert statistics.percentile_interval(quick) == pytest.approx(statistics.percentile_interval(slow), abs=0.003)
+
+
+def test_the_interval_of_a_hundred_thousand_tasks_takes_little_time() -> None:
+    import time
+
+    rewards = {task: [float(task % 3 == 0)] for task in range(100_000)}
+    started = time.process_time()
+    found = statistics.interval(rewards)
+    assert time.process_time() - started < 2
+    assert found is not None
+    assert found == pytest.approx((1 / 3 - 0.0029, 1 / 3 + 0.0029), abs=0.0003)
