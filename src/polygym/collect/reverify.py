@@ -194,17 +194,23 @@ class _Scorer:
         turns = len(policy.places)
         # One turn more than there was shows whether the environment would go on now, but for the limit it met then.
         more = 0 if row["stop_reason"] in ("max_turns", "error", "") else 1
-        rollout = await play(
-            self._environment,
-            task,
-            policy,
-            sampling=Sampling(),
-            seed=row["seed"],
-            group_id=row["group_id"],
-            rollout_index=row["rollout_index"],
-            max_turns=turns + more,
-            timeout_seconds=self._timeout,
-        )
+        try:
+            rollout = await play(
+                self._environment,
+                task,
+                policy,
+                sampling=Sampling(),
+                seed=row["seed"],
+                group_id=row["group_id"],
+                rollout_index=row["rollout_index"],
+                max_turns=turns + more,
+                timeout_seconds=self._timeout,
+            )
+        except UsageError:
+            raise
+        except Exception as error:  # the wall between environments, as in a collection
+            rollout.cause = Cause("internal", f"{type(error).__name__}: {error}")
+            return rollout
         if rollout.cause is None and policy.asked < turns:
             rollout.reward, rollout.cause = None, Cause(DIVERGED, "the episode ends earlier than it did")
         return rollout
