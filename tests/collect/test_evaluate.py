@@ -78,7 +78,11 @@ def test_files_hold_every_rollout_the_failures_and_the_metrics(tmp_path: Path) -
     assert len(rows) == 8
     assert rows[0]["schema"] == 1
     failures = scan_lines(tmp_path / "out_failures.jsonl")
-    assert [(row["scored"], row["cause"]["class"]) for row in failures] == [(False, "endpoint")] * 2
+    assert [(row["rollout_index"], row["class"], row["attempts"]) for row in failures] == [
+        (0, "endpoint", 1),
+        (1, "endpoint", 1),
+    ]
+    assert all("down" in row["last_error"] for row in failures)
     metrics = json.loads((tmp_path / "out_metrics.json").read_text())
     assert metrics == json.loads(json.dumps(found.to_dict()))
     assert metrics["environments"]["a"]["unscored"] == 2

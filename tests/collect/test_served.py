@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from polygym.collect import agents as agents_module
-from polygym.collect import served
+from polygym.collect import patience
 from polygym.collect.results import Results
 from polygym.collect.served import evaluate_rows
 from polygym.errors import UsageError
@@ -137,8 +137,9 @@ def collected(rows: list[Row], **arguments: Any) -> tuple[Results, Stack]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "backoff_seconds", lambda tries: 0.01)
     monkeypatch.setattr(agents_module, "backoff_seconds", lambda tries: 0.01)
+    monkeypatch.setattr(patience, "backoff_seconds", lambda tries: 0.01)
+    monkeypatch.setattr(patience, "LOOK_AGAIN_SECONDS", 0.01)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -216,8 +217,9 @@ def test_what_servers_fail_is_tried_three_times_and_never_paid_0(tmp_path: Path,
     }  # fmt: skip
     assert found.environments["fast"].mean_reward == 0.5
     failures = lines(tmp_path / "out_failures.jsonl")
-    assert {line["mode"] for line in failures} == set(modes) - {"whole", "comes_back"}
-    assert next(line for line in failures if line["mode"] == "breaks")["cause"]["message"].endswith("500: a bug")
+    assert {modes[line["task_id"]] for line in failures} == set(modes) - {"whole", "comes_back"}
+    assert next(line for line in failures if line["task_id"] == 4)["last_error"].endswith("500: a bug")
+    assert {line["attempts"] for line in failures} == {1}
 
 
 def test_an_agent_that_hangs_is_given_up_and_holds_up_no_other() -> None:
@@ -229,7 +231,7 @@ def test_an_agent_that_hangs_is_given_up_and_holds_up_no_other() -> None:
 
 
 def test_agents_that_have_gone_are_waited_for_once_together(monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
-    monkeypatch.setattr(agents_module, "RETURN_SECONDS", 0.2)
+    monkeypatch.setattr(patience, "RETURN_SECONDS", 0.2)
 
     async def work() -> Results:
         async with running() as stack:
@@ -285,8 +287,8 @@ def test_parameters_of_the_request_are_replaced() -> None:
         ),
         ([row(1), row(2, agent=None), row(3, agent=None)], {}, r"2 row\(s\) name no agent .*\(rows 2, 3\)"),
         ([row(1), row(1, "foreign")], {}, "rows 1 and 2 of agent 'fast_simple_agent' have the id 1 and are different"),
-        ([row(1), {"question": "x"}], {"lines": [1, 7]}, "row 7: the row has no responses_create_params"),
-        ([row(1)], {"rollouts_per_example": 0}, "rollouts_per_example"),
+        ([row(1), {"question": "x"}], {}, "row 2: the row has no responses_create_params"),
+        ([row(1)], {"rollouts_per_example": 0}, "num_repeats"),
         ([row(1)], {"concurrency": 0}, "concurrency"),
         ([row(1)], {"seed": -1}, "seed"),
     ],

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polygym.cli.eval_rows import Servers, evaluate_input, metrics_tables
-from polygym.cli.values import check_scored, print_json, read_arguments, refuse
+from polygym.cli.values import check_complete, print_json, read_arguments, read_counts, refuse
 from polygym.errors import UsageError
 from polygym.text import printable
 
 if TYPE_CHECKING:
+    from polygym.collect.resume import Resume
     from polygym.environments import Environment
     from polygym.policies.base import Sampling
 
@@ -45,23 +46,47 @@ def run(
     num_examples: Annotated[
         int | None, typer.Option("-n", "--num-examples", help="Tasks; on a group, of each environment.")
     ] = None,
-    rollouts: Annotated[
-        int | None,
-        typer.Option("-r", "--rollouts-per-example", help="Rollouts of each task; default 4, of a row of --input 1."),
+    num_repeats: Annotated[
+        str | None,
+        typer.Option(
+            "-r",
+            "--num-repeats",
+            "--rollouts-per-example",
+            metavar="N|{NAME: N}",
+            help="Rollouts of each task (default 4) or row of --input (default 1): for all, or '{a: 4, _default: 1}' "
+            "by environment or agent.",
+        ),
     ] = None,
-    total: Annotated[
-        int | None, typer.Option("--total", help="Tasks altogether, split by the shares; instead of -n.")
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "--total", help="Tasks in all, split by the shares, instead of -n; rows of --input."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write OUT.jsonl, OUT_failures.jsonl and OUT_metrics.json.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier evaluation of that name.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with it: play what is missing, and again what failed.")
+    ] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="With --resume: although input or settings are not the same.")
+    ] = False,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy; 1 samples the policy itself.")] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", help="Keep the likeliest tokens of this mass.")] = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Tokens of one turn at most.")] = None,
-    seed: Annotated[int, typer.Option(help="Chooses the tasks and names every random stream.")] = 0,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Episodes under way at a time.")] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds of a rollout at most.")] = None,
+    max_output_tokens: Annotated[
+        int | None, typer.Option("--max-output-tokens", "--max-tokens", help="Tokens of one turn at most.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Chooses the tasks and names every random stream of the model and the environment.")
+    ] = 0,
+    concurrency: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|{NAME: N}",
+            help="Rollouts under way at a time (default 128), or '{all: 256, slow_env: 8}' with limits by environment.",
+        ),
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds of a rollout at most; default 1800.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Argument of the environment, or key of the config."),
@@ -69,7 +94,10 @@ def run(
     rows: Annotated[
         Path | None,
         typer.Option(
-            "-i", "--input", metavar="ROWS", help="Play these JSONL rows through servers, not an environment."
+            "-i",
+            "--input",
+            metavar="ROWS",
+            help="Play these rows (JSONL, .gz or Parquet) through servers, not an environment.",
         ),
     ] = None,
     no_serve: Annotated[
@@ -98,49 +126,56 @@ def run(
     """Evaluate a model: a table of every environment and all combined, with 95 % intervals.
 
     With --input, rows are played by the servers that they name; without --no-serve these are started for it.
-    Exit code 1 when no rollout of an environment could be scored.
+    Exit code 1 when a rollout has no reward; what has one is kept, and --resume plays the others again.
     """
     from polygym.cli.watch import CollectionWatch
     from polygym.collect.evaluate import evaluate
 
-    chosen = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
-    given = {key: value for key, value in chosen.items() if value is not None}
     servers = Servers(no_serve, head_port, configs or (), model_type, model, model_url, model_api_key)
+    repeats, at_once = read_counts("--num-repeats", num_repeats), read_counts("--concurrency", concurrency)
+    refuse({"--changed": changed and not resume}, "without --resume")
+    going_on: Resume = "changed" if changed else resume
     if rows is not None:
-        refuse({"ENV_OR_CONFIG": environment, "-n": num_examples, "--total": total, "--set": settings}, "with --input")
+        refuse({"ENV_OR_CONFIG": environment, "-n": num_examples, "--set": settings}, "with --input")
+        params = {"temperature": temperature, "top_p": top_p, "max_output_tokens": max_output_tokens}
         with CollectionWatch(title="collecting") as display:
             results = evaluate_input(
                 rows,
                 servers,
                 agent=agent,
-                rollouts_per_example=1 if rollouts is None else rollouts,
-                params=given,
-                concurrency=concurrency,
+                limit=limit,
+                num_repeats=1 if repeats is None else repeats,
+                params={key: value for key, value in params.items() if value is not None},
+                concurrency=at_once,
                 seed=seed,
                 timeout=timeout,
                 progress=display,
-                tell=display.message,
                 output=output,
                 overwrite=overwrite,
+                resume=going_on,
             )
     else:
         refuse({**servers.options(), "--agent": agent}, "without --input")
+        chosen = {"temperature": temperature, "top_p": top_p, "max_tokens": max_output_tokens}
+        given = {key: value for key, value in chosen.items() if value is not None}
         subject = find_subject(environment, settings or [], given)
         with CollectionWatch(title="evaluating") as display:
             results = evaluate(
                 subject.environment,
                 model or subject.model,
                 num_examples=num_examples,
-                total=total,
-                rollouts_per_example=4 if rollouts is None else rollouts,
+                total=limit,
+                rollouts_per_example=4 if repeats is None else repeats,
                 sampling=subject.sampling_E,
                 max_turns=subject.max_turns_E,
-                concurrency=concurrency,
+                concurrency=at_once,
                 seed=seed,
                 timeout=timeout if timeout is not None else subject.timeout_E,
                 progress=display,
                 output=output,
                 overwrite=overwrite,
+                resume=going_on,
+                keep_rollouts=False,
             )
     if as_json:
         print_json(results.to_dict())
@@ -148,7 +183,7 @@ def run(
         typer.echo(printable(results))
         if rows is not None:
             typer.echo(f"\n{printable(metrics_tables(results))}")
-    check_scored(results.failures)
+    check_complete(results, output)
 
 
 @dataclass(frozen=True, slots=True)

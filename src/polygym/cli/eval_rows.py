@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 from polygym.cli.values import refuse
 
 if TYPE_CHECKING:
+    from polygym.collect.inputs import InputRows
+    from polygym.collect.per_environment import Counts
     from polygym.collect.progress import Progress
     from polygym.collect.results import Results
-    from polygym.rows import Row
+    from polygym.collect.resume import Resume
     from polygym.serve.config import StackConfig
 
 
@@ -94,51 +96,49 @@ def evaluate_input(
     servers: Servers,
     *,
     agent: str | None,
-    rollouts_per_example: int,
+    limit: int | None,
+    num_repeats: Counts,
     params: Mapping[str, Any],
-    concurrency: int | None,
+    concurrency: Counts | None,
     seed: int,
     timeout: float | None,
     progress: Progress,
-    tell: Callable[[str], None],
     output: Path | None,
     overwrite: bool,
+    resume: Resume,
 ) -> Results:
-    """Play the rows of a file. `tell` takes a line for a person; the other arguments are those of `evaluate_rows`."""
+    """Play the rows of a file, the first `limit` of them; the other arguments are those of `evaluate_rows`."""
     import asyncio
 
     from polygym.collect.evaluate import DEFAULT_TIMEOUT_SECONDS
-    from polygym.collect.line import DEFAULT_CONCURRENCY
-    from polygym.collect.served import check_rows, evaluate_rows
+    from polygym.collect.inputs import InputRows
+    from polygym.collect.served import evaluate_rows
     from polygym.collect.store import EvaluationFiles
-    from polygym.rows import read_wire_rows
     from polygym.serve.masking import hide_arguments
 
     hide_arguments(servers.model_api_key)
     servers.check()
-    rows, lines = read_wire_rows(path)
-    check_rows(rows, lines)
+    rows = InputRows.read(path, agent=agent, limit=limit)
     if output is not None:
-        EvaluationFiles(output, overwrite=overwrite)  # refused before servers are started
+        EvaluationFiles(output, overwrite=overwrite, resume=bool(resume))  # refused before servers are started
 
     async def work() -> Results:
-        stack = _running(servers.head_port) if servers.no_serve else _started(servers, rows, lines, agent, tell)
+        stack = _running(servers.head_port) if servers.no_serve else _started(servers, rows, progress.message)
         async with stack as (head_url, token):
             return await evaluate_rows(
                 rows,
                 head_url,
-                lines=lines,
                 token=token,
-                agent=agent,
-                rollouts_per_example=rollouts_per_example,
+                rollouts_per_example=num_repeats,
                 params=params,
-                concurrency=DEFAULT_CONCURRENCY if concurrency is None else concurrency,
+                concurrency=concurrency,
                 seed=seed,
                 timeout=DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
                 progress=progress,
                 output=output,
                 overwrite=overwrite,
-                source=str(path),
+                resume=resume,
+                keep_rollouts=False,
             )
 
     return asyncio.run(work())
@@ -173,17 +173,15 @@ async def _running(port: int | None) -> AsyncIterator[tuple[str, str | None]]:
 
 @asynccontextmanager
 async def _started(
-    servers: Servers, rows: Sequence[Row], lines: Sequence[int], agent: str | None, tell: Callable[[str], None]
+    servers: Servers, rows: InputRows, tell: Callable[[str], None]
 ) -> AsyncIterator[tuple[str, str | None]]:
     """Address and token of a stack that is up as long as the context."""
-    from polygym.rows import agents_of
     from polygym.serve.catalog import AGENTS
-    from polygym.serve.stacks import start_stack
+    from polygym.serve.supervisor import Supervisor
 
     began = time.monotonic()
-    named = [(row.get("agent_ref") or {}).get("name") or agent for row in rows]
-    config = servers.config([name for name in dict.fromkeys(named) if name])
-    agents_of(rows, agent, config.of_type(AGENTS), lines=lines)  # told before anything is started
-    async with start_stack(config) as stack:
+    config = servers.config(rows.agents)
+    rows.check_agents(config.of_type(AGENTS))  # told before anything is started
+    async with Supervisor(config) as stack:
         tell(f"{len(config.servers)} servers up in {time.monotonic() - began:.1f} s, logs in {stack.logs}")
         yield stack.url, config.token

@@ -6,6 +6,7 @@ The one idea: a value on the command line is read as TOML, as it would stand in 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ import typer
 from polygym.errors import PolygymError, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from polygym.collect.results import Results
     from polygym.collect.unscored import Unscored
 
 
@@ -47,6 +51,32 @@ def read_arguments(pairs: Sequence[str]) -> dict[str, Any]:
     return arguments
 
 
+def read_counts(option: str, text: str | None) -> int | dict[str, int] | None:
+    """A whole number, or one for each name: `{a: 4, _default: 1}`.
+
+    >>> read_counts("-r", "4"), read_counts("-r", "{math: 4, _default: 1}")
+    (4, {'math': 4, '_default': 1})
+
+    Raises:
+        UsageError: for a text of another form.
+    """
+    if text is None:
+        return None
+    inside = re.fullmatch(r"\s*\{(.*)\}\s*", text, re.DOTALL)
+    try:
+        if inside is None:
+            return int(text)
+        parts = [part.rpartition(":") for part in inside[1].split(",")]
+        counts = {name.strip().strip("\"'"): int(count) for name, _, count in parts}
+        if "" in counts or len(counts) < len(parts):
+            raise ValueError
+    except ValueError as error:
+        raise UsageError(
+            f"{option} {text!r} must be a whole number, or one for each name, each once: '{{a: 4, _default: 1}}'"
+        ) from error
+    return counts
+
+
 def refuse(options: Mapping[str, Any], where: str) -> None:
     """Refuse options that say nothing in a place, where they were given.
 
@@ -61,6 +91,19 @@ def refuse(options: Mapping[str, Any], where: str) -> None:
 def print_json(data: Any) -> None:
     """Data on standard output, for programs; escapes keep it free of control codes."""
     typer.echo(json.dumps(data, indent=2, allow_nan=False, default=str))
+
+
+def check_complete(results: Results, output: Path | None) -> None:
+    """End the command with exit code 1 when a rollout has no reward.
+
+    Raises:
+        PolygymError: says how many of which environment; the results that were printed before tell why.
+    """
+    missing_E = {name: found.unscored for name, found in results.environments.items() if found.unscored}
+    if missing_E:
+        where = "" if output is None else f"; --resume plays them again (-o {output})"
+        counts = ", ".join(f"{name} {missing}" for name, missing in missing_E.items())
+        raise PolygymError(f"{sum(missing_E.values())} rollouts have no reward ({counts}){where}")
 
 
 def check_scored(failures_E: Mapping[str, Unscored]) -> None:

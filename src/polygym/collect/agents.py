@@ -1,7 +1,8 @@
 """Agent servers as a collection sees them: found through the head, asked for one rollout a row.
 
-The one idea: asking always ends in a reply or in a cause, and says whether another try may help. Whoever cannot be
-reached is waited for, because a server that has crashed is started again; but all rollouts wait together, not in turn.
+The one idea: asking always ends in a reply or in a cause. Tries that may help are made here, and here alone: a row that
+servers fail while others go well is tried three times, and a server that fails them all is waited for by all together
+(`polygym.collect.patience`), because one that has crashed is started again.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
+from polygym.collect.patience import Patience
 from polygym.environments.http import Answer, HttpClient, ServerError
-from polygym.environments.names import environment_of_agent
 from polygym.environments.wire_rows import AGENTS
 from polygym.errors import PolicyError, UsageError
 from polygym.policies.backoff import backoff_seconds
@@ -23,8 +24,15 @@ from polygym.rollout import Cause
 
 HEAD_PORT = 11000
 HEAD_SECONDS = 10.0
-RETURN_SECONDS = 30.0
-"""How long an agent that cannot be reached is waited for."""
+TRIES = 3
+"""How often a rollout is begun that servers fail."""
+BUSY_TRIES = 10
+"""How often where the model's endpoint refuses because it has too much to do."""
+LASTING = frozenset({"server", "endpoint"})
+"""Causes that the next rollout would meet too."""
+BUSY = "rate_limited"
+MORE_SECONDS = 5.0
+"""How much longer an agent is waited for that can be reached: it looks at dead servers only now and then."""
 UNAVAILABLE = 503
 MODELS = "responses_api_models"
 ENDLESS_SECONDS = 365 * 24 * 3600.0  # of a request; rollouts are given up by their own deadline
@@ -32,11 +40,17 @@ ENDLESS_SECONDS = 365 * 24 * 3600.0  # of a request; rollouts are given up by th
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an agent made of a row: its reply, or why there is none. `retry` says that another try may help."""
+    """What an agent made of a row: its reply, or why there is none.
+
+    `retry` says that another try may help, `dead` that the agent is not waited for any more, and `tries` how many
+    were made.
+    """
 
     body: Mapping[str, Any] | None
     cause: Cause | None = None
     retry: bool = False
+    dead: bool = False
+    tries: int = 0
 
 
 class Agent:
@@ -50,42 +64,64 @@ class Agent:
 
     def __init__(self, name: str, url: str, *, token: str | None = None) -> None:
         self.name = name
-        self.environment = environment_of_agent(name) or name
+        self.patience = Patience(name)
         self._client = HttpClient(url, token=token)
-        self._unreachable_since: float | None = None
 
     async def run(self, row: Mapping[str, Any]) -> Reply:
-        """One rollout of the row, in one try; an agent that cannot be reached is waited for.
+        """One rollout of the row, with as many tries as may help.
 
         How long a rollout may take is the caller's business: this ends with its cancellation at the latest.
         """
-        misses = 0
-        while True:
+        patience = self.patience
+        tries, first_began = 0, time.monotonic()
+        while await patience.admit(tries):
+            began = time.monotonic()
             try:
-                answer = await self._client.post("/run", row, retries=0, seconds=ENDLESS_SECONDS)
-            except ServerError as error:
-                problem = str(error)
+                reply, reached = await self._try(row)
+            except BaseException:
+                patience.broken_off()
+                raise
+            tries += 1
+            kind = reply.cause.kind if reply.cause is not None else ""
+            if not reply.retry:
+                patience.worked()
+            elif kind in LASTING and reply.cause is not None:
+                patience.failed(began, reply.cause, MORE_SECONDS if reached else 0.0)
             else:
-                if answer.status != UNAVAILABLE:
-                    self._unreachable_since = None
-                    return self._read(answer)
-                problem = f"{self.name} is not available (503)"
-            misses += 1
-            now = time.monotonic()
-            self._unreachable_since = self._unreachable_since or now
-            if now - self._unreachable_since > RETURN_SECONDS:
-                return Reply(None, Cause("server", problem))
-            await asyncio.sleep(backoff_seconds(misses))
+                patience.broken_off()
+            # Where the agent plays other rows, it is this row that fails; else the agent is waited for.
+            alone = not patience.is_failing or patience.worked_at >= first_began
+            if not reply.retry or (alone and tries >= (BUSY_TRIES if kind == BUSY else TRIES)):
+                return replace(reply, tries=tries)
+            if not patience.is_failing:
+                await asyncio.sleep(backoff_seconds(tries))
+        words = f"{self.name} has failed for {patience.failing_seconds:.0f} s: {patience.cause.message}"
+        words += "" if tries else "; this rollout was not begun"
+        return Reply(None, Cause(patience.cause.kind, words), retry=True, dead=True, tries=tries)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
+    async def _try(self, row: Mapping[str, Any]) -> tuple[Reply, bool]:
+        """One try, and whether the agent itself was reached."""
+        try:
+            answer = await self._client.post("/run", row, retries=0, seconds=ENDLESS_SECONDS)
+        except ServerError as error:
+            return Reply(None, Cause("server", str(error)), retry=True), False
+        if answer.status == UNAVAILABLE:
+            return Reply(None, Cause("server", f"{self.name} is not available (503)"), retry=True), False
+        return self._read(answer), True
+
     def _read(self, answer: Answer) -> Reply:
         body = answer.json()
         if answer.status == 200 and isinstance(body, Mapping):
-            return Reply(body, retry=body.get("retry") is True)
-        words = f"{self.name} answered {answer.status}: {_error_text(body):.500}"
+            cause = body.get("cause")
+            kind = cause.get("class") if isinstance(cause, Mapping) else body.get("failure_kind")
+            told = cause.get("message") if isinstance(cause, Mapping) else body.get("failure_reason")
+            retry = body.get("retry") is True
+            return Reply(body, Cause(str(kind or "server"), str(told or "")) if retry else None, retry=retry)
+        words = f"{self.name} answered {answer.status}: {error_text(body):.500}"
         if answer.status == 200 or answer.status >= 500:
             return Reply(None, Cause("server", words), retry=True)
         return Reply(None, Cause("refused", words))
@@ -121,7 +157,7 @@ class Agents:
             raise UsageError(f"the head at {self.head_url} wants the token of its stack; set POLYGYM_TOKEN")
         found = answer.json()
         if answer.status != 200 or not isinstance(found, list):
-            raise PolicyError(f"{self.head_url}/server_instances answered {answer.status}: {_error_text(found):.200}")
+            raise PolicyError(f"{self.head_url}/server_instances answered {answer.status}: {error_text(found):.200}")
         for instance in found:
             if not isinstance(instance, Mapping) or not instance.get("url"):
                 continue
@@ -156,7 +192,7 @@ class Agents:
             await client.close()
 
 
-def _error_text(body: Any) -> str:
+def error_text(body: Any) -> str:
     """The message of an error body, or the body."""
     error = body.get("error", body.get("detail", body)) if isinstance(body, Mapping) else body
     return str(error.get("message", error) if isinstance(error, Mapping) else error)

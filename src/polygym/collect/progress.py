@@ -1,6 +1,6 @@
 """What a collection tells whoever watches.
 
-The one idea: collection knows no display; it calls these three methods, which by default do nothing.
+The one idea: collection knows no display; it calls these four methods, which by default do nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ class Progress:
 
     def rollout(self, rollout: Rollout) -> None:
         """One episode has ended, scored or not."""
+
+    def message(self, text: str) -> None:
+        """A line for a person: what goes on beside the rollouts."""
 
     def finish(self) -> None:
         """The collection has ended, completely or not."""

@@ -2,207 +2,222 @@
 
 The one idea: a row is played where it says. It goes to the agent that it names, equal rows are more rollouts of one
 task, and what comes back is counted and saved like any evaluation; a server that fails leaves rollouts unscored, never
-at 0, after it was given another chance.
+at 0, after it was given another chance, and holds up no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from polygym.collect.agents import Agent, Agents, Reply
+from polygym.collect.collector import check_timeout
 from polygym.collect.evaluate import DEFAULT_TIMEOUT_SECONDS
-from polygym.collect.line import DEFAULT_CONCURRENCY, check_concurrency, work_off
+from polygym.collect.inputs import InputRows
+from polygym.collect.line import Line, work_off
+from polygym.collect.per_environment import Counts, concurrency_by_environment, counts_by_environment, one_or_all
 from polygym.collect.progress import Progress
-from polygym.collect.record import Keep, recorded
+from polygym.collect.record import Heading, Record
 from polygym.collect.results import Results
+from polygym.collect.resume import Resume, check_resume
+from polygym.collect.rollout_rows import RolloutKey
 from polygym.collect.store import EvaluationFiles
 from polygym.collect.wire_rollout import fill
-from polygym.environments.wire_rows import AGENTS, ROLLOUT_INDEX, SEED, TASK_INDEX, check_row, row_id
-from polygym.errors import UsageError
-from polygym.policies.backoff import backoff_seconds
+from polygym.environments.wire_rows import ROLLOUT_INDEX, SEED
 from polygym.rewards.rubric import BadRewardError
 from polygym.rollout import Cause, Rollout, TaskId
-from polygym.rows import Row, TaskIndex, agents_of
+from polygym.rows import Row, dump_row
 from polygym.seeds import check_seed, derive_seed
 
-TRIES = 3
-"""How often a rollout is begun whose cause lies with servers or the model's endpoint."""
+PARAMETERS = "responses_create_params"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PlannedRow:
-    """One rollout to be played."""
+    """One rollout to be played: which row, as which rollout of its task. `tries` were made before it was put back."""
 
-    row: Row
-    agent: Agent
-    task_id: TaskId
+    position: int
     rollout_index: int
-    seed: int
+    tries: int = 0
 
 
 async def evaluate_rows(
-    rows: Sequence[Row],
+    rows: InputRows | Sequence[Row],
     head_url: str,
     *,
-    lines: Sequence[int] | None = None,
     token: str | None = None,
     agent: str | None = None,
-    rollouts_per_example: int = 1,
+    rollouts_per_example: Counts = 1,
     params: Mapping[str, Any] | None = None,
-    concurrency: int = DEFAULT_CONCURRENCY,
+    concurrency: Counts | None = None,
     seed: int = 0,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     progress: Progress | None = None,
     output: str | Path | None = None,
     overwrite: bool = False,
-    source: str = "rows",
+    resume: Resume = False,
+    keep_rollouts: bool = True,
 ) -> Results:
     """Play rows on the agents of a running stack and sum up the rewards, environment by environment.
 
     Args:
-        rows: wire rows.
+        rows: wire rows, or what `InputRows.read` made of a file of them.
         head_url: address of the stack's head.
-        lines: numbers of the rows in messages.
         token: of the stack, where it has one.
-        agent: who plays rows that name no agent.
-        rollouts_per_example: rollouts of each row.
+        agent: who plays rows that name no agent; only for rows in memory.
+        rollouts_per_example: rollouts of each row; a mapping gives them by environment or agent (`_default`: the rest).
         params: replace parameters of each row's request, such as `temperature`.
-        concurrency: rollouts under way at a time.
-        seed: names every random stream.
+        concurrency: rollouts under way at a time (default 128); a mapping gives limits by environment or agent, and
+            under `all` how many there are in all.
+        seed: names every random stream; each rollout has a seed, which the model and the environment are given.
         timeout: seconds of a rollout, all tries together; then it is unscored.
         progress: who is told how it goes.
         output: OUT; writes OUT.jsonl, OUT_failures.jsonl and OUT_metrics.json. A line has the row's own keys too, and
             the `response`.
         overwrite: whether an earlier evaluation of that name is replaced.
-        source: what the rows are called in the settings of the results.
+        resume: whether to go on with it: what has a reward is kept, what failed is played again, up to three times in
+            all. `"changed"` allows that rows or settings are not the same.
+        keep_rollouts: whether the results hold the rollouts that were played; without them, memory stays flat.
 
     Raises:
         UsageError: for bad arguments or rows, before anything is played.
         BadRewardError: at the first reward that is no number; what has ended is kept.
     """
-    if rollouts_per_example < 1:
-        raise UsageError(f"rollouts_per_example={rollouts_per_example!r} must be an integer of at least 1")
     check_seed(seed)
-    check_concurrency(concurrency)
-    check_rows(rows, lines)
-    files = None if output is None else EvaluationFiles(output, overwrite=overwrite)
+    check_timeout(timeout)
+    progress = progress or Progress()
+    source = rows if isinstance(rows, InputRows) else InputRows.of(rows, agent=agent)
+    environments_A = dict(zip(source.agents, source.environments, strict=True))
+    repeats_E = counts_by_environment("num_repeats", rollouts_per_example, source.environments, 1, environments_A)
+    at_once, limits_E = concurrency_by_environment(concurrency, source.environments, environments_A)
+    files = None if output is None else EvaluationFiles(output, overwrite=overwrite, resume=bool(check_resume(resume)))
     async with Agents(head_url, token=token) as agents:
-        planned = plan(rows, agents.by_name, agent, rollouts_per_example, params or {}, seed, lines)
-        rows_E = Counter(item.agent.environment for item in planned)
+        source.check_agents(agents.by_name)
+        agents_E = {environments_A[name]: agents.by_name[name] for name in source.agents}
+        for found in agents_E.values():
+            found.patience.tell = progress.message
+        rows_E = source.counts_E()
         settings = {
-            "rows": source,
-            "num_examples": {name: count // rollouts_per_example for name, count in rows_E.items()},
-            "rollouts_per_example": rollouts_per_example,
+            "rows": source.name,
+            "rows_sha256": source.digest,
+            "num_examples": rows_E,
+            "rollouts_per_example": one_or_all(repeats_E),
             "seed": seed,
             "params": dict(params or {}),
             "timeout": timeout,
         }
+        shares = {name: count / len(source) for name, count in rows_E.items()}
+        heading = Heading(", ".join(agents.models) or "unknown", settings, shares, seed)
+        record = Record(heading, files, resume=resume, keep_rollouts=keep_rollouts)
+        plan = _Plan(source, repeats_E, params or {}, seed)
 
-        def sum_up(rollouts: list[Rollout], complete: bool) -> Results:
-            shares = {name: count / len(planned) for name, count in rows_E.items()}
-            name = ", ".join(agents.models) or "unknown"
-            return Results.of(rollouts, model=name, settings=settings, shares=shares, complete=complete, seed=seed)
+        async def play_all() -> None:
+            totals_E = {name: plan.count(name, record) for name in rows_E}
+            progress.start(totals_E)
+            work_E = {name: plan.work(name, record) for name in rows_E}
+            line = Line(work_E, totals_E, limits_E=limits_E, held=lambda name: agents_E[name].patience.is_held)
 
-        async def collect(keep: Keep) -> list[Rollout]:
-            async def play(item: PlannedRow) -> Rollout:
-                rollout, body = await play_row(item, timeout)
-                keep(rollout, {**{key: value for key, value in body.items() if key != "retry"}, **item.row})
+            async def play(item: PlannedRow) -> Rollout | None:
+                environment = source.environment(item.position)
+                row = plan.row(item)
+                reply, seconds = await _ask(agents_E[environment], row, timeout)
+                item.tries += reply.tries
+                if reply.dead and line.others_have_work(environment):
+                    return None  # it is played later, if its agent comes back while others are played
+                rollout = _rollout(environment, source.task_ids[item.position], item, row, reply, seconds)
+                body = {key: value for key, value in (reply.body or {}).items() if key != "retry"}
+                place = (item.position, item.rollout_index)
+                record.keep(rollout, {**body, **row}, played=item.tries > 0, place=place)
                 if rollout.cause is not None and rollout.cause.kind == BadRewardError.code:
                     raise BadRewardError(rollout.cause.message)
                 return rollout
 
-            return await work_off(
-                planned,
-                play,
-                environment_of=lambda item: item.agent.environment,
-                concurrency=concurrency,
-                progress=progress or Progress(),
-            )
+            await work_off(line, play, concurrency=at_once, progress=progress)
 
-        return await recorded(collect, sum_up, files)
+        return await record.collect(play_all, plan.has, progress)
 
 
-def check_rows(rows: Sequence[Row], lines: Sequence[int] | None = None) -> None:
-    """Check every row for itself; whether its agent is there, `plan` checks.
+class _Plan:
+    """Which rollouts are played of which row, and what their rows say."""
 
-    Raises:
-        UsageError: names the row.
-    """
-    for position, row in enumerate(rows):
-        try:
-            check_row({key: value for key, value in row.items() if key != "agent_ref"})
-        except UsageError as error:
-            raise UsageError(f"row {lines[position] if lines else position + 1}: {error}") from error
+    def __init__(self, source: InputRows, repeats_E: Mapping[str, int], params: Mapping[str, Any], seed: int) -> None:
+        self._source = source
+        self._repeats_E = repeats_E
+        self._params = params
+        self._seed = seed
+
+    def items(self, environment: str) -> Iterator[PlannedRow]:
+        """All rollouts of an environment."""
+        source, repeats = self._source, self._repeats_E[environment]
+        for position in source.positions(environment):
+            first = source.rows_before(position) * repeats
+            for index in range(first, first + repeats):
+                yield PlannedRow(position, index)
+
+    def work(self, environment: str, record: Record) -> Iterator[PlannedRow]:
+        """Those that are to be played."""
+        ids = self._source.task_ids
+        for item in self.items(environment):
+            if not record.is_done((environment, ids[item.position], item.rollout_index)):
+                yield item
+
+    def count(self, environment: str, record: Record) -> int:
+        """How many there are of them."""
+        return sum(1 for _ in self.work(environment, record))
+
+    def row(self, item: PlannedRow) -> Row:
+        """A row as its agent is sent it."""
+        environment, task_id = self._source.environment(item.position), self._source.task_ids[item.position]
+        row = self._source.row(item.position)
+        seed = derive_seed(self._seed, environment, task_id, item.rollout_index)
+        params = {**row[PARAMETERS], **self._params}
+        return {**row, PARAMETERS: params, ROLLOUT_INDEX: item.rollout_index, SEED: seed}
+
+    @cached_property
+    def _tasks(self) -> dict[tuple[str, TaskId], tuple[int, int]]:
+        """The first row of each task, and how many it has."""
+        source, tasks = self._source, dict[tuple[str, TaskId], tuple[int, int]]()
+        for position, task_id in enumerate(source.task_ids):
+            name = source.environment(position), task_id
+            tasks[name] = tasks.get(name, (position, 0))[0], source.rows_before(position) + 1
+        return tasks
+
+    def has(self, key: RolloutKey, read: Callable[[], Row] | None) -> bool:
+        """Whether a rollout that is there already is one of these; where its row can be read, it must ask the same."""
+        environment, task_id, index = key
+        first, rows = self._tasks.get((environment, task_id), (0, 0))
+        if index >= rows * self._repeats_E.get(environment, 0):
+            return False
+        if read is None:
+            return True
+        asked, now = (row.get(PARAMETERS) or {} for row in (read(), self._source.row(first)))
+        return dump_row({"input": asked.get("input")}) == dump_row({"input": now.get("input")})
 
 
-def plan(
-    rows: Sequence[Row],
-    agents: Mapping[str, Agent],
-    default_agent: str | None,
-    rollouts_per_example: int,
-    params: Mapping[str, Any],
-    seed: int,
-    lines: Sequence[int] | None = None,
-) -> list[PlannedRow]:
-    """Who plays which row, as which rollout of which task.
-
-    Raises:
-        UsageError: for rows that name no agent or an unknown one, and for an id that names two tasks.
-    """
-    planned: list[PlannedRow] = []
-    index = TaskIndex()
-    played: Counter[int] = Counter()
-    named: dict[tuple[str, TaskId], tuple[int, int]] = {}
-    names = agents_of(rows, default_agent, agents, lines=lines)
-    for position, (row, name) in enumerate(zip(rows, names, strict=True)):
-        row = {**row, "agent_ref": {"type": AGENTS, "name": name}}
-        number, line = index.number(row), lines[position] if lines else position + 1
-        environment = agents[name].environment
-        task_id = row_id({**row, TASK_INDEX: number})
-        other, first = named.setdefault((name, task_id), (number, line))
-        if other != number:
-            raise UsageError(
-                f"rows {first} and {line} of agent {name!r} have the id {task_id!r} and are different; an id names one "
-                "task: rename one, or leave the ids out"
-            )
-        merged = {**row, "responses_create_params": {**row["responses_create_params"], **params}}
-        for _ in range(rollouts_per_example):
-            rollout = played[number]
-            played[number] += 1
-            of_rollout = derive_seed(seed, environment, task_id, rollout)
-            numbered = {**merged, TASK_INDEX: number, ROLLOUT_INDEX: rollout, SEED: of_rollout}
-            planned.append(PlannedRow(numbered, agents[name], task_id, rollout, of_rollout))
-    return planned
-
-
-async def play_row(item: PlannedRow, timeout: float) -> tuple[Rollout, Mapping[str, Any]]:
-    """One rollout of a row, and what the agent replied; a rollout that servers have failed is tried again."""
-    environment = item.agent.environment
-    group_id = f"{environment}/{item.task_id!r}"  # repr keeps the ids 1 and "1" apart
-    rollout = Rollout(environment, item.task_id, group_id, item.rollout_index, item.seed, answer=item.row.get("answer"))
+async def _ask(agent: Agent, row: Row, timeout: float) -> tuple[Reply, float]:
+    """What the agent made of a row, and how long it took; a rollout that takes too long has a cause too."""
     started = time.perf_counter()
-    reply: Reply | None = None
     try:
         async with asyncio.timeout(timeout):
-            for tries in range(1, TRIES + 1):
-                reply = await item.agent.run(item.row)
-                if not reply.retry or tries == TRIES:
-                    break
-                await asyncio.sleep(backoff_seconds(tries))
+            reply = await agent.run(row)
     except TimeoutError:
         late = f"the rollout took longer than {timeout:g} s"
-        known = reply.cause.message if reply is not None and reply.cause is not None else ""
-        reply = Reply(None, Cause("timeout", f"{late}; before: {known}" if known else late))
-    assert reply is not None
+        known = agent.patience.cause.message if agent.patience.is_failing else ""
+        reply = Reply(None, Cause("timeout", f"{late}; before: {known}" if known else late), tries=1)
+    return reply, time.perf_counter() - started
+
+
+def _rollout(environment: str, task_id: Any, item: PlannedRow, row: Row, reply: Reply, seconds: float) -> Rollout:
+    group_id = f"{environment}/{task_id!r}"  # repr keeps the ids 1 and "1" apart
+    rollout = Rollout(environment, task_id, group_id, item.rollout_index, row[SEED], answer=row.get("answer"))
     if reply.body is None:
         rollout.cause, rollout.stop_reason = reply.cause, "error"
     else:
-        fill(rollout, item.row, reply.body)
-    rollout.seconds.setdefault("total", time.perf_counter() - started)
-    return rollout, reply.body or {}
+        fill(rollout, row, reply.body)
+    rollout.seconds.setdefault("total", seconds)
+    return rollout

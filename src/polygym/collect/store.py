@@ -7,17 +7,23 @@ checkpoint removes files; an evaluation keeps one file, and beside it the lines 
 from __future__ import annotations
 
 import fcntl
+import glob
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, BinaryIO, Self
 
-from polygym.errors import UsageError
+from polygym.collect.resume import cut_tail
+from polygym.collect.rollout_rows import RolloutRows
+from polygym.collect.unscored import NO_CAUSE
+from polygym.environments.wire_rows import ROLLOUT_INDEX, TASK_INDEX
+from polygym.errors import PolygymError, UsageError
 from polygym.rollout import Rollout
-from polygym.rows import cut_torn_tail, dump_document, dump_row, scan_lines, write_aside
+from polygym.rows import Row, cut_torn_tail, dump_document, dump_row, scan_lines, write_aside, written_aside
 
 _STEP_FILE = re.compile(r"step_(\d+)\.jsonl")
 
@@ -62,85 +68,208 @@ class RolloutStore:
 
 
 class EvaluationFiles:
-    """OUT.jsonl with every rollout as it ends, OUT_failures.jsonl with the unscored ones, OUT_metrics.json at the end.
+    """OUT.jsonl with every rollout as it ends, OUT_failures.jsonl with why some have no reward, OUT_metrics.json.
 
-    A context manager: inside it the files are held, and no other evaluation writes them.
+    A context manager: inside it the files are held, and no other evaluation writes them. OUT_metrics.json is there from
+    the beginning, because it says what is being collected.
 
     Args:
         output: OUT, with or without `.jsonl`.
         overwrite: whether files of that name are replaced.
+        resume: whether files of that name are gone on with.
 
     Raises:
-        UsageError: when OUT names no file, or there is an evaluation already that is not to be replaced; on entering,
-            when the files cannot be written to, or another evaluation writes them.
+        UsageError: when OUT names no file, or there is an evaluation already that is neither to be replaced nor to be
+            gone on with; on entering, when the files cannot be written to, or another evaluation writes them.
     """
 
-    def __init__(self, output: str | Path, *, overwrite: bool = False) -> None:
-        self._output = Path(output)
+    def __init__(self, output: str | Path, *, overwrite: bool = False, resume: bool = False) -> None:
+        if overwrite and resume:
+            raise UsageError("an evaluation is replaced or gone on with: give one of --overwrite and --resume")
+        self.output = Path(output)
         self._overwrite = overwrite
-        stem = self._output.with_suffix("") if self._output.suffix == ".jsonl" else self._output
+        self._resume = resume
+        stem = self.output.with_suffix("") if self.output.suffix == ".jsonl" else self.output
         if stem.name in ("", ".."):
             raise UsageError(f"output {str(output)!r} has no name; give the start of a file name, such as results/nano")
         self.rollouts = stem.with_name(f"{stem.name}.jsonl")
         self.failures = stem.with_name(f"{stem.name}_failures.jsonl")
         self.metrics = stem.with_name(f"{stem.name}_metrics.json")
+        self.has_earlier = False
         self._written = 0
         self._check()
 
     def __enter__(self) -> Self:
+        self._lines: list[_Lines] = []
         try:
             self.rollouts.parent.mkdir(parents=True, exist_ok=True)
-            with ExitStack() as stack:
-                # Without a buffer, so that a line is on its way to the disk as soon as its rollout has ended.
-                self._rollouts = stack.enter_context(open(self.rollouts, "ab", buffering=0))
-                self._hold(self._rollouts)
-                self._failures = stack.enter_context(open(self.failures, "ab", buffering=0))
-                self._hold(self._failures)
-                self._open = stack.pop_all()
-            self.metrics.unlink(missing_ok=True)
+            for path in (self.rollouts, self.failures):
+                self._lines.append(_Lines(_held(path, self._busy)))
+                if not self._resume:
+                    if self._lines[-1].size and not self._overwrite:
+                        self._check()  # another evaluation was faster, and has ended since
+                    self._lines[-1].empty()
+            if self._resume:
+                for path, lines in zip((self.rollouts, self.failures), self._lines, strict=True):
+                    cut_tail(path)
+                    lines.look()
+                self.has_earlier = self._lines[0].size > 0
+            if not self.has_earlier:
+                self.metrics.unlink(missing_ok=True)
+            for path in (self.rollouts, self.failures, self.metrics):
+                for aside in path.parent.glob(f".{glob.escape(path.name)}.*"):  # of a writer that was killed
+                    aside.unlink(missing_ok=True)
         except OSError as error:
+            self._close()
             raise UsageError(
-                f"cannot write output {str(self._output)!r}: {error}; give a path in a folder you may write to"
+                f"cannot write output {str(self.output)!r}: {error}; give a path in a folder you may write to"
             ) from error
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def _check(self) -> None:
         there = [str(path) for path in (self.rollouts, self.failures, self.metrics) if path.exists()]
-        if there and not self._overwrite:
+        if there and not (self._overwrite or self._resume):
             raise UsageError(
-                f"output {str(self._output)!r} holds an evaluation already ({', '.join(there)}); give another one "
-                "(-o), or replace it (--overwrite, overwrite=True)"
+                f"output {str(self.output)!r} holds an evaluation already ({', '.join(there)}); give another one "
+                "(-o), replace it (--overwrite, overwrite=True), or go on with it (--resume, resume=True)"
             )
 
-    def _hold(self, file: IO[bytes]) -> None:
-        """Lock an open file until it is closed; what it holds is of an evaluation that has ended."""
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                f"output {str(self._output)!r} is being written by another evaluation; give another one (-o), or wait "
-                "for its end"
-            ) from error
-        if file.seek(0, os.SEEK_END) and not self._overwrite:
-            self._check()  # another evaluation was faster, and has ended since
-        file.truncate(0)
+    def _busy(self) -> UsageError:
+        return UsageError(
+            f"output {str(self.output)!r} is being written by another evaluation; give another one (-o), or wait "
+            "for its end"
+        )
 
-    def write(self, rollout: Rollout, own: Mapping[str, Any] | None = None) -> None:
-        """Add one rollout. `own` are keys of its row beside those that every rollout has; the latter win."""
-        line = dump_row({**(own or {}), **rollout.to_row()})
-        self._written += 1
-        self._rollouts.write(line)
+    def write(self, rollout: Rollout, own: Mapping[str, Any] | None = None, attempts: int = 1) -> None:
+        """Add one rollout, which was played `attempts` times. `own` are keys of its row beside those that every rollout
+        has; the latter win.
+
+        Raises:
+            PolygymError: when the disk is full; the files hold whole lines only, and can be gone on with.
+        """
+        row = {**(own or {}), **rollout.to_row()}
         if not rollout.scored:
-            self._failures.write(line)
+            row["attempts"] = attempts
+        with self._told():
+            self._lines[0].append(dump_row(row))
+            self._written += 1
+            if not rollout.scored:
+                self._lines[1].append(dump_row(failure_row(row)))
 
-    def write_metrics(self, metrics: dict[str, Any]) -> None:
+    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Write OUT_metrics.json as a whole."""
-        write_aside(self.metrics, dump_document(metrics))
+        with self._told():
+            write_aside(self.metrics, dump_document(metrics))
+
+    def settle(self, take: Callable[[Row], None]) -> None:
+        """Bring files that were gone on with to one row a rollout, its last one, and hand each to `take`."""
+        if not self._lines[0].size:
+            return
+        with self._told(), RolloutRows(self.rollouts) as rows:
+            with ExitStack() as stack:
+                failures = stack.enter_context(written_aside(self.failures))
+                kept = stack.enter_context(written_aside(self.rollouts)) if rows.replaced else None
+                for key in rows.names():
+                    raw = rows.raw(key)
+                    row = json.loads(raw)
+                    take(row)
+                    if not rows.scored(key):
+                        failures.write(dump_row(failure_row(row)))
+                    if kept is not None:
+                        kept.write(raw)
+                # held before they get their names, so that no other evaluation comes in between
+                held = [None if file is None else _hold_copy(file) for file in (kept, failures)]
+            for place, file in enumerate(held):
+                if file is not None:
+                    self._lines[place].close()
+                    self._lines[place] = _Lines(file)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and not self._written:  # nothing to keep, and the next try finds its name free
-            for path in (self.rollouts, self.failures, self.metrics):
+        if error is not None and not self._written and not self.has_earlier:
+            for path in (self.rollouts, self.failures, self.metrics):  # the next try finds its name free
                 path.unlink(missing_ok=True)
-        self._open.close()
+        self._close()
+
+    def _close(self) -> None:
+        for lines in self._lines:
+            lines.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise PolygymError(
+                f"cannot write output {str(self.output)!r}: {error.strerror or error}; what was collected is whole: "
+                "make room, then go on with --resume"
+            ) from error
+
+
+def failure_row(row: Mapping[str, Any]) -> Row:
+    """What OUT_failures.jsonl says of a rollout without a reward: its key, why, and how often it was played."""
+    cause = row.get("cause") or {}
+    key = ("environment", "task_id", "rollout_index", "agent_ref", TASK_INDEX, ROLLOUT_INDEX)
+    return {
+        **{name: row[name] for name in key if name in row},
+        "class": cause.get("class", NO_CAUSE.kind),
+        "attempts": row.get("attempts", 1),
+        "last_error": cause.get("message", NO_CAUSE.message),
+    }
+
+
+class _Lines:
+    """A file that whole lines are added to, each in one go: without a buffer, so that it is on its way to the disk."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.look()
+
+    def look(self) -> None:
+        """Take note of what is there."""
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def append(self, line: bytes) -> None:
+        """Add a line; a part of one that did not fit is taken back."""
+        left = memoryview(line)
+        try:
+            while left:
+                left = left[os.write(self._file.fileno(), left) :]
+        except OSError:
+            os.ftruncate(self._file.fileno(), self.size)
+            raise
+        self.size += len(line)
+
+    def empty(self) -> None:
+        """Remove what is there."""
+        self._file.truncate(0)
+        self.size = 0
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._file.close()
+
+
+def _held(path: Path, busy: Callable[[], UsageError]) -> IO[bytes]:
+    """A file to add to, held until it is closed; what stands in it is of an evaluation that has ended."""
+    while True:
+        file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by whoever holds it
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise busy() from error
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file
+        file.close()  # replaced since it was opened
+
+
+def _hold_copy(file: BinaryIO) -> IO[bytes]:
+    copy = os.fdopen(os.dup(file.fileno()), "ab", buffering=0)
+    fcntl.flock(copy, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return copy
