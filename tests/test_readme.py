@@ -66,11 +66,13 @@ def test_the_two_commands_are_targets_of_the_makefile():
 def test_every_printed_toml_is_a_config():
     from polygym.train.config import RunConfig
     from polygym.train.config_file import validate
+    from polygym.train.sft_config import SFTConfig
 
     for page in PAGES:
         for language, text, _ in blocks(page):
             if language == "toml":
-                validate(RunConfig, tomllib.loads(text), page)
+                table = tomllib.loads(text)
+                validate(SFTConfig if "data" in table else RunConfig, table, page)
 
 
 def table_of(section: type[BaseModel]) -> str:

@@ -26,7 +26,7 @@ def write(folder: Path, text: str) -> Path:
         ({"lerning_rate": 1e-5}, "unknown key 'lerning_rate'; did you mean 'learning_rate'?"),
         ({"env": [{"id": "a", "wieght": 1}]}, "unknown key 'env.a.wieght'; did you mean 'weight'?"),
         ({"eval": {"intervall": 1}}, "unknown key 'eval.intervall'; did you mean 'interval'?"),
-        ({"eval": {"env": [{"id": "a", "weight": 1.0}]}}, "unknown key 'eval.env.a.weight'; Allowed: args, eval_rows, he"),
+        ({"eval": {"env": [{"id": "a", "weight": 1.0}]}}, "unknown key 'eval.env.a.weight'; Allowed: args, eval_rows"),
         ({"env": [{"id": "a", "sampling": {"temprature": 1}}]}, "did you mean 'temperature'?"),
         ({"env": [{"id": "a", "weight": "1"}]}, "env.a.weight='1': Input should be a valid number"),
         ({"env": [{"id": "a", "weight": -1.0}]}, "env.a.weight=-1.0: Input should be greater than or equal to 0"),
@@ -76,6 +76,34 @@ def test_a_bad_key_or_value_is_refused_with_the_fix(change: dict[str, object], m
     with pytest.raises(UsageError) as error:
         validate(RunConfig, MINIMAL | change, "mine.toml")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({}, 'env.0: has no id; write id = "math_rl" for an environment, url or server with rows'),
+        ({"id": "a", "url": "http://x", "rows": "r"}, "env.a: id and url are given; an environment has one of them"),
+        ({"id": "a", "rows": "r.jsonl", "play": "agent"}, "env.a: rows, play say nothing beside id; leave it out"),
+        ({"url": "http://x"}, "url needs rows: the file of the tasks, as polygym data export writes it"),
+        ({"url": "http://x", "eval_rows": "r.jsonl"}, "rows is missing: eval_rows are only evaluated"),
+        ({"url": "http://x", "rows": "r.jsonl", "head_port": 1}, "env.r: head_port says nothing beside url"),
+        ({"server": "x", "rows": "r.jsonl", "args": {"a": 1}}, "env.x: args says nothing without id"),
+        ({"rows": "a/r.jsonl", "eval_rows": "e", "held_out": 0.1}, "env.r: held_out says nothing beside eval_rows"),
+        ({"rows": "r.jsonl", "play": "there"}, "env.r.play='there': must be 'here' or 'agent'"),
+    ],
+)
+def test_where_an_environment_comes_from_is_said_once(entry: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        validate(RunConfig, MINIMAL | {"env": [entry]}, "mine.toml")
+    assert message in str(error.value)
+
+
+def test_an_environment_of_rows_is_named_after_its_server_or_its_file(tmp_path: Path) -> None:
+    text = 'batch_size = 16\n[[env]]\nrows = "data/mix.jsonl"\n[[env]]\nserver = "far"\nrows = "x.jsonl"\n'
+    config = load_config(write(tmp_path, text), ["env.mix.weight=2.0", "env.far.held_out=0"])
+    assert [(entry.title, entry.weight, entry.held_out) for entry in config.env] == [
+        ("mix", 2.0, None), ("far", 1.0, 0.0),
+    ]  # fmt: skip
 
 
 def test_every_problem_of_a_file_is_reported_at_once() -> None:

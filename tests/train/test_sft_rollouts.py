@@ -22,7 +22,7 @@ model = "{model}"
 output = "{output}"
 from_scratch = true
 max_steps = {steps}
-max_seq_len = 40
+max_seq_len = {max_seq_len}
 learning_rate = 3e-2
 threads = 1
 [sampling]
@@ -59,13 +59,20 @@ class Heard(TrainProgress):
 
 
 def run(
-    model: Path, folder: Path, rows: Sequence[dict[str, Any]], *, more: str = "", steps: int = 1, **keys: Any
+    model: Path,
+    folder: Path,
+    rows: Sequence[dict[str, Any]],
+    *,
+    more: str = "",
+    steps: int = 1,
+    max_seq_len: int = 40,
+    **keys: Any,
 ) -> tuple[list[str], list[dict[str, Any]], Any]:
     """What a run says, its metrics, and its summary."""
     path = folder / "out.jsonl"
     if rows:
         path.write_text("".join(f"{json.dumps(one)}\n" for one in rows), encoding="utf-8")
-    text = CONFIG.format(model=model, output=folder / "run", path=path, steps=steps)
+    text = CONFIG.format(model=model, output=folder / "run", path=path, steps=steps, max_seq_len=max_seq_len)
     text += "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
     (folder / "warm.toml").write_text(text + more, encoding="utf-8")
     heard = Heard()
@@ -115,7 +122,7 @@ def test_each_environment_of_a_file_is_a_stream_of_its_own(model: Path, tmp_path
     assert "got/i/tokens" not in metrics[0]
 
 
-def test_tools_are_those_of_the_row_or_of_the_environment(model: Path, tmp_path: Path) -> None:
+def test_tools_are_those_of_the_row(model: Path, tmp_path: Path) -> None:
     messages = [
         {"role": "user", "content": "a?"},
         {"role": "assistant", "content": "", "tool_calls": [{"name": "look", "arguments": {}, "id": "1"}]},
@@ -125,8 +132,10 @@ def test_tools_are_those_of_the_row_or_of_the_environment(model: Path, tmp_path:
     tools = [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}]
     played = row(0, messages=messages, turns=2)
     with pytest.raises(UsageError, match=r"rollouts of 'a' call tools, and their rows do not say which there are: add"):
-        run(model, tmp_path, [played])
-    told, _, _ = run(model, tmp_path, [played | {"responses_create_params": {"input": "a?", "tools": tools}}])
+        run(model, tmp_path, [played], max_seq_len=4000)
+    told, _, _ = run(
+        model, tmp_path, [played | {"responses_create_params": {"input": "a?", "tools": tools}}], max_seq_len=4000
+    )
     assert told == [f"a: 1 of 1 rollouts of {tmp_path / 'out.jsonl'} are learned from"]
 
 
@@ -149,7 +158,7 @@ def test_tools_are_those_of_the_row_or_of_the_environment(model: Path, tmp_path:
         (
             [row(0)],
             {"more": '[[env]]\nurl = "http://x"\nrows = "r"\n'},
-            r"only an environment by id has",
+            r"'env.r.id' is missing",
         ),
     ],
 )
@@ -158,7 +167,7 @@ def test_rollouts_that_cannot_be_learned_from_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         if "path" in keys:
-            config = CONFIG.format(model=model, output=tmp_path / "run", path="no.jsonl", steps=1)
+            config = CONFIG.format(model=model, output=tmp_path / "run", path="no.jsonl", steps=1, max_seq_len=40)
             (tmp_path / "warm.toml").write_text(config)
             sft.run(load_config(tmp_path / "warm.toml"))
         run(model, tmp_path, rows, **keys)

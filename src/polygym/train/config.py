@@ -36,8 +36,20 @@ class SamplingConfig(Section):
         return Sampling(self.max_tokens, self.temperature, self.top_p, self.stop)
 
 
-class EnvEntry(Section):
-    """What names an environment, and its name in this run.
+class NamedEntry(Section):
+    """What every entry that means an environment has: its name in this run, and the arguments it is loaded with."""
+
+    name: str = Field("", description="name in metrics and files; where empty, the last part of what it comes from")
+    args: dict[str, Any] = Field(default_factory=dict, description="arguments of the environment's load_environment")
+
+    @property
+    def title(self) -> str:
+        """Its name in this run."""
+        return entry_name(self.__dict__)
+
+
+class EnvEntry(NamedEntry):
+    """Where an environment comes from.
 
     It is one of this process (`id`, `args`), one that a server holds (`url` or `server`, with `rows`), or each of those
     that play the rows of a file (`rows` alone).
@@ -46,10 +58,6 @@ class EnvEntry(Section):
     id: str | None = Field(
         None, min_length=1, description="registry id, `package.module:function`, or an installed entry point"
     )
-    name: str = Field(
-        "", description="name in metrics and files; the last part of `id`, `server` or the file of rows where empty"
-    )
-    args: dict[str, Any] = Field(default_factory=dict, description="arguments of the environment's load_environment")
     url: str | None = Field(None, min_length=1, description="instead of `id`: address of a resources server")
     server: str | None = Field(
         None,
@@ -73,14 +81,9 @@ class EnvEntry(Section):
     )
     play: Literal["here", "agent"] | None = Field(
         None,
-        description="who plays rows: the run itself, or the agent that they name, with the run's policy as its model; "
-        "where not given, an agent that is no simple_agent plays itself",
+        description="who plays rows: `here` the run, `agent` the agent that they name, which asks the run's policy; where "
+        "not given, here where that is a simple_agent",
     )
-
-    @property
-    def title(self) -> str:
-        """Its name in this run."""
-        return entry_name(self.__dict__)
 
     @model_validator(mode="after")
     def _check_source(self) -> EnvEntry:

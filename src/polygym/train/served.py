@@ -18,9 +18,10 @@ from polygym.environments.wire_rows import AGENTS
 from polygym.errors import UsageError
 from polygym.train.config import EnvEntry
 from polygym.train.running_stack import SIMPLE_AGENT, RunningServer, RunningStack
+from polygym.train.sft_config import SFTEnvConfig
 
 
-def load_entry(entry: EnvEntry) -> Environment:
+def load_entry(entry: EnvEntry | SFTEnvConfig) -> Environment:
     """The environment, or the group of environments, that an entry means.
 
     Raises:
@@ -28,6 +29,7 @@ def load_entry(entry: EnvEntry) -> Environment:
     """
     if entry.id is not None:
         return load_environment(entry.id, **entry.args)
+    assert isinstance(entry, EnvEntry)
     held_out = HELD_OUT if entry.held_out is None else entry.held_out
     files = [None if path is None else RowFile.read(path) for path in (entry.rows, entry.eval_rows)]
     if entry.url is not None or entry.server is not None:

@@ -20,6 +20,7 @@ from polygym.policies.base import Sampling
 from polygym.train.checkpoint import reading
 from polygym.train.config import EnvConfig, EnvEntry, RunConfig
 from polygym.train.served import load_entry
+from polygym.train.sft_config import SFTEnvConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class RouteSettings:
     loss_weight: float | None
 
 
-def build_environment(entries: Sequence[EnvEntry]) -> Environment:
+def build_environment(entries: Sequence[EnvEntry | SFTEnvConfig]) -> Environment:
     """The environments of `[[env]]` entries as one; a single entry that is a group is that group, with its own
     names."""
     names = [entry.title for entry in entries]

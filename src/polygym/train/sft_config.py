@@ -8,24 +8,19 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from polygym.train.config import EnvEntry, LearningRateFactors, RunConfig, TrainingConfig
+from polygym.train.config import LearningRateFactors, NamedEntry, RunConfig, TrainingConfig
 from polygym.train.config_file import Section, load
 
 
-class SFTEnvConfig(EnvEntry):
+class SFTEnvConfig(NamedEntry):
     """One `[[env]]`: an environment whose demonstrations are learned."""
 
+    id: str = Field(min_length=1, description="registry id, `package.module:function`, or an installed entry point")
     batch_size: int = Field(32, ge=1, description="its demonstrations a step")
     loss_weight: float = Field(1.0, gt=0, description="share of the loss, relative to the other environments")
     target: float | None = Field(
         None, description="held-out reward that is enough: from there on its batch is a quarter, so as not to overshoot"
     )
-
-    @model_validator(mode="after")
-    def _check_demonstrates(self) -> SFTEnvConfig:
-        if self.id is None:
-            raise ValueError("only an environment by id has demonstrations; learn from its rollouts with [[data]]")
-        return self
 
 
 class SFTDataConfig(Section):
