@@ -17,8 +17,8 @@ import uvicorn
 from polygym.messages import Message, ToolCall
 from polygym.policies.base import Policy, Request
 from polygym.rollout import Turn, Usage
-from polygym.serve.app import server_config
 from polygym.serve.model import ModelServer
+from polygym.serve.run import server_config
 from polygym.serve.sockets import bind, url_of
 
 WEATHER = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import uvicorn
 
-from polygym.serve.app import server_config
+from polygym.serve.run import server_config
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def served(app: Any) -> Iterator[str]:
 _SCRIPT = """
 import socket, sys, uvicorn
 {setup}
-from polygym.serve.app import server_config
+from polygym.serve.run import server_config
 with socket.socket() as listening:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind(("127.0.0.1", {port}))

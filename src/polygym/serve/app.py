@@ -21,7 +21,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -37,8 +36,6 @@ from polygym.serve.sockets import is_loopback
 _log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 64 << 20
-KEEP_ALIVE_SECONDS = 75
-"""How long a server keeps an idle connection: longer than the clients do, so that no request meets a closing one."""
 _LONG_NUMBER = re.compile(rb"[0-9]{20}")  # orjson reads an integer beyond 64 bits as a float, which is another number
 
 
@@ -89,18 +86,6 @@ def create_app(
     app.add_exception_handler(HTTPException, _framework_error)
     app.add_middleware(_Gate, token=token, max_body_bytes=max_body_bytes, metrics=_Metrics(registry), routes=app)
     return app
-
-
-def server_config(app: ASGIApp, **options: Any) -> uvicorn.Config:
-    """How uvicorn runs an application of ours: quiet, and with connections that outlive those of the clients."""
-    defaults = {
-        "access_log": False,
-        "log_level": "warning",
-        "server_header": False,
-        "timeout_keep_alive": KEEP_ALIVE_SECONDS,
-        "backlog": 2048,
-    }
-    return uvicorn.Config(app, **{**defaults, **options})
 
 
 # ------------------------------------------------------------------------------------------------------ bodies, answers

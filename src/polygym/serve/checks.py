@@ -15,8 +15,8 @@ from polygym.errors import UsageError, nearest
 from polygym.rows import RowError, read_rows
 from polygym.serve.catalog import RESOURCES
 from polygym.serve.config import StackConfig
-from polygym.serve.process import environment_id
 from polygym.serve.settings import ResourcesSettings
+from polygym.serve.spec import environment_id
 
 SHOWN_LINES = 10
 

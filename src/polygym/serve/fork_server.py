@@ -194,7 +194,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def main() -> None:
     """The fork server: import, then fork whenever the supervisor asks, until it is gone."""
-    from polygym.serve.process import run_server
+    from polygym.serve.run import run_server
 
     sys.path.append(os.getcwd())  # `package.module:name` also finds what lies here
     with socket.socket(fileno=int(sys.argv[1])) as supervisor:

@@ -6,7 +6,6 @@ and stopping the stack takes the secret of the stack's state file, which only it
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 from socket import socket
 from typing import TYPE_CHECKING
@@ -16,13 +15,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from polygym.errors import PolygymError, UsageError
-from polygym.serve.app import HttpError, create_app, json_response, read_object, server_config
-from polygym.serve.in_process import QuietServer
+from polygym.serve.app import HttpError, create_app, json_response, read_object
+from polygym.serve.run import TaskServer
 from polygym.serve.sockets import url_of
 from polygym.serve.stacks import CONTROL_HEADER
 
 if TYPE_CHECKING:
     from polygym.serve.supervisor import Supervisor
+
+GRACE_SECONDS = 1
 
 
 class Head:
@@ -38,20 +39,15 @@ class Head:
         app.add_route("/global_config_dict_yaml", self._document, methods=["GET"])
         app.add_route("/join", self._join, methods=["POST"])
         app.add_route("/stop", self._stop, methods=["POST"])
-        self._server = QuietServer(server_config(app, timeout_graceful_shutdown=1, log_config=None))
-        self._task: asyncio.Task[None] | None = None
+        self._server = TaskServer(app, GRACE_SECONDS)
 
     async def start(self) -> None:
         """Begin to answer."""
-        self._task = asyncio.create_task(self._server.serve(sockets=[self._listening]))
-        while not self._server.started and not self._task.done():
-            await asyncio.sleep(0.005)
+        await self._server.start(self._listening)
 
     async def stop(self) -> None:
         """Answer no more."""
-        self._server.should_exit = True
-        if self._task is not None:
-            await self._task
+        await self._server.stop()
         self._listening.close()
 
     async def _instances(self, request: Request) -> Response:

@@ -9,30 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
-from polygym.serve.app import server_config
-from polygym.serve.process import GRACE_SECONDS, NOT_STARTED, ServerSpec, build_app
-
-
-class QuietServer(uvicorn.Server):
-    """A uvicorn server that leaves signals to the supervisor."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
+from polygym.serve.run import TaskServer
+from polygym.serve.spec import NOT_STARTED, ServerSpec, build_app
 
 
 class TaskChild:
     """A server in a task of this process; see `fork_server.Child`."""
 
-    def __init__(self, server: QuietServer, listening: socket.socket) -> None:
+    def __init__(self, server: TaskServer, listening: socket.socket) -> None:
         self.pid = os.getpid()
         self._server = server
         self.exited: asyncio.Future[int] = asyncio.ensure_future(self._serve(listening))
@@ -66,10 +53,7 @@ class ThisProcess:
         Raises:
             UsageError: for settings that cannot be used.
         """
-        app = build_app(ServerSpec(**work))
-        return TaskChild(
-            QuietServer(server_config(app, timeout_graceful_shutdown=GRACE_SECONDS, log_config=None)), listening.dup()
-        )
+        return TaskChild(TaskServer(build_app(ServerSpec(**work))), listening.dup())
 
     async def close(self) -> None:
         """Nothing is left."""

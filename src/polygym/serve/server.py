@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from polygym.errors import PolygymError, UsageError
 from polygym.serve.config import ServerConfig
-from polygym.serve.process import NOT_STARTED, USAGE, ServerSpec
 from polygym.serve.sockets import request, turned_away, url_of
+from polygym.serve.spec import NOT_STARTED, USAGE, ServerSpec
 
 STARTING, READY, SILENT, RESTARTING, FAILED, STOPPED = (
     "starting",

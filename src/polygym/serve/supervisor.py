@@ -20,10 +20,10 @@ from polygym.serve.catalog import RESOURCES
 from polygym.serve.config import ServerConfig, StackConfig, read_document
 from polygym.serve.fork_server import ForkServer
 from polygym.serve.masking import masked, redacted, secrets_of
-from polygym.serve.process import ServerSpec
 from polygym.serve.server import READY, Host, Server
 from polygym.serve.settings import ResourcesSettings
 from polygym.serve.sockets import PortInUseError, bind
+from polygym.serve.spec import ServerSpec
 from polygym.serve.stacks import Registration, Stack, stack_folder
 
 if TYPE_CHECKING:

@@ -1,26 +1,22 @@
-"""One server in a process of its own.
+"""What a server is built from, and building it.
 
-The one idea: a server is built from a `ServerSpec` alone, which is plain data, so it is the same in a child of the fork
-server, in the supervisor's own process (`--single-process`) and in a test.
+The one idea: a `ServerSpec` is plain data and all there is, so a server is the same in a child of the fork server, in
+the supervisor's own process (`--single-process`) and in a test. What a server needs is imported when it is built.
 """
 
 from __future__ import annotations
 
-import socket
-import sys
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from polygym.errors import UsageError
 from polygym.serve.catalog import AGENTS, OWN_ENTRYPOINT, RESOURCES
 from polygym.serve.settings import MODEL_SETTINGS, AgentSettings, ResourcesSettings
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-GRACE_SECONDS = 2
-"""How long requests under way may go on once a server is asked to stop."""
 USAGE, NOT_STARTED = 2, 3
+"""Exit codes of a server: its settings cannot be used; it did not come up."""
 
 
 @dataclass(frozen=True)
@@ -59,22 +55,6 @@ def build_app(spec: ServerSpec) -> ASGIApp:
     if spec.type == AGENTS:
         return _agent_app(spec)
     return _model_app(spec)
-
-
-def run_server(work: dict[str, Any], listening: socket.socket) -> int:
-    """Serve until SIGTERM; the exit code."""
-    import uvicorn
-
-    from polygym.serve.app import server_config
-
-    try:
-        app = build_app(ServerSpec(**work))
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return USAGE
-    server = uvicorn.Server(server_config(app, timeout_graceful_shutdown=GRACE_SECONDS))
-    server.run(sockets=[listening])
-    return 0 if server.started else NOT_STARTED
 
 
 def _resources_app(spec: ServerSpec) -> ASGIApp:
