@@ -20,7 +20,7 @@ from polygym.errors import UsageError
 from polygym.serve.config import StackConfig, load_config
 from polygym.serve.server import StartError
 from polygym.serve.sockets import request
-from polygym.serve.stacks import find_stack, running_stacks, start_stack, state_folder
+from polygym.serve.stacks import find_stack, running_stacks, state_folder
 from polygym.serve.supervisor import Supervisor
 from serve.stack_worlds import alive, load_repeat
 
@@ -64,7 +64,7 @@ async def call(url: str, tool: str) -> Any:
 def test_all_servers_answer_inside_and_are_gone_afterwards(folder: Path):
     async def check() -> list[int]:
         config = configure(folder, resources_servers=["example_single_tool_call", "example_multi_step"])
-        async with start_stack(config) as stack:
+        async with Supervisor(config) as stack:
             found = stack.instances()
             assert [one["status"] for one in found] == ["ready"] * 5
             assert len({one["pid"] for one in found}) == 5
@@ -93,7 +93,7 @@ def test_rollouts_of_one_environment_with_different_arguments_are_played_behind_
 
     async def check() -> None:
         headers = {"Authorization": "Bearer t0ken-2", "Content-Type": "application/json"}
-        async with start_stack(configure(folder, blocks, token="t0ken-2")) as stack:
+        async with Supervisor(configure(folder, blocks, token="t0ken-2")) as stack:
             for name, length in lengths.items():
                 environment = load_repeat(length)
                 row = row_of(environment, environment.tasks("held_out")[0])
@@ -106,7 +106,7 @@ def test_rollouts_of_one_environment_with_different_arguments_are_played_behind_
 
 def test_a_killed_server_comes_back_on_its_port_and_is_counted(folder: Path):
     async def check() -> None:
-        async with start_stack(configure(folder, echo())) as stack:
+        async with Supervisor(configure(folder, echo())) as stack:
             before = instance(stack, "echo")
             os.kill(before["pid"], signal.SIGKILL)
             assert (await call(before["url"], "pid"))["pid"] != before["pid"]  # it waits for the next process
@@ -123,7 +123,7 @@ def test_a_crash_loop_backs_off_and_whoever_connects_is_told_so(folder: Path):
     blocks = echo(args=f"{{marks: {marks}}}").replace("Echo", "Crashing")
 
     async def check() -> None:
-        async with start_stack(configure(folder, blocks)) as stack:
+        async with Supervisor(configure(folder, blocks)) as stack:
             found = instance(stack, "echo")
             os.kill(found["pid"], signal.SIGKILL)
             await until(lambda: instance(stack, "echo")["restarts"] >= 3)
@@ -143,7 +143,7 @@ def test_a_crash_loop_backs_off_and_whoever_connects_is_told_so(folder: Path):
 def test_a_taken_port_is_told_before_anything_starts(folder: Path):
     async def check(**options: Any) -> str:
         with pytest.raises(UsageError) as caught:
-            async with start_stack(configure(folder, **options)):
+            async with Supervisor(configure(folder, **options)):
                 pass
         return str(caught.value)
 
@@ -161,7 +161,7 @@ def test_a_taken_port_is_told_before_anything_starts(folder: Path):
 def test_a_server_that_does_not_come_up_ends_the_start_with_its_own_words(folder: Path):
     async def check(blocks: str) -> Exception:
         with pytest.raises((UsageError, StartError)) as caught:
-            async with start_stack(configure(folder, blocks)):
+            async with Supervisor(configure(folder, blocks)):
                 pass
         assert running_stacks() == []
         return caught.value
@@ -179,7 +179,7 @@ def test_a_server_that_hangs_is_shown_and_does_not_hold_up_the_end(folder: Path,
     monkeypatch.setattr("polygym.serve.server.CHECK_SECONDS", 0.3)
 
     async def check() -> None:
-        async with start_stack(configure(folder, echo())) as stack:
+        async with Supervisor(configure(folder, echo())) as stack:
             found = instance(stack, "echo")
             hanging = asyncio.create_task(call(found["url"], "hang"))
             await until(lambda: instance(stack, "echo")["status"] == "not answering")
@@ -194,7 +194,7 @@ def test_a_server_that_hangs_is_shown_and_does_not_hold_up_the_end(folder: Path,
 
 def test_requests_under_way_do_not_hold_up_the_end(folder: Path):
     async def check() -> None:
-        async with start_stack(configure(folder, echo())) as stack:
+        async with Supervisor(configure(folder, echo())) as stack:
             slow = asyncio.create_task(call(instance(stack, "echo")["url"], "slow"))
             await asyncio.sleep(0.2)
             began = time.monotonic()
@@ -206,7 +206,7 @@ def test_requests_under_way_do_not_hold_up_the_end(folder: Path):
 
 def test_the_fork_servers_death_is_a_crash_of_all_and_they_come_back(folder: Path):
     async def check() -> None:
-        async with start_stack(configure(folder, echo())) as stack:
+        async with Supervisor(configure(folder, echo())) as stack:
             before = {one["name"]: one["pid"] for one in stack.instances()}
             parent = int(Path(f"/proc/{before['echo']}/stat").read_text().rpartition(")")[2].split()[1])
             os.kill(parent, signal.SIGKILL)
@@ -219,7 +219,7 @@ def test_the_fork_servers_death_is_a_crash_of_all_and_they_come_back(folder: Pat
 
 def test_servers_join_a_stack_and_are_refused_where_they_do_not_fit(folder: Path):
     async def check() -> None:
-        async with start_stack(configure(folder, echo())) as stack:
+        async with Supervisor(configure(folder, echo())) as stack:
             record = find_stack(stack.port)
             assert record is not None
             running = {one["name"]: one["server_type"] for one in await record.instances()}
@@ -247,7 +247,7 @@ def test_servers_join_a_stack_and_are_refused_where_they_do_not_fit(folder: Path
 def test_one_process_is_enough(folder: Path):
     async def check() -> None:
         config = configure(folder, resources_servers=["example_single_tool_call", "example_multi_step"])
-        async with start_stack(config, single_process=True) as stack:
+        async with Supervisor(config, single_process=True) as stack:
             assert {one["pid"] for one in stack.instances()} == {os.getpid()}
             assert [one["status"] for one in stack.instances()] == ["ready"] * 5
             url = instance(stack, "example_multi_step")["url"]
@@ -262,7 +262,7 @@ def test_settings_that_one_process_refuses_are_told(folder: Path):
     async def check() -> str:
         config = configure(folder, "math_rl:\n  resources_servers:\n    math_rl: {args: {num_exmples: 3}}\n")
         with pytest.raises(UsageError) as caught:
-            async with start_stack(config, single_process=True):
+            async with Supervisor(config, single_process=True):
                 pass
         return str(caught.value)
 
@@ -271,7 +271,7 @@ def test_settings_that_one_process_refuses_are_told(folder: Path):
 
 def test_with_a_token_nothing_but_liveness_is_open(folder: Path):
     async def check() -> None:
-        async with start_stack(configure(folder, echo(), token="t0ken-1")) as stack:
+        async with Supervisor(configure(folder, echo(), token="t0ken-1")) as stack:
             url = instance(stack, "echo")["url"]
             assert (await request(url))[0] == 200
             assert (await request(url, "/pid", method="POST", body={}))[0] == 401
@@ -284,7 +284,7 @@ def test_with_a_token_nothing_but_liveness_is_open(folder: Path):
 
 def test_the_state_file_is_its_owners_alone(folder: Path):
     async def check() -> None:
-        async with start_stack(configure(folder, echo())) as stack:
+        async with Supervisor(configure(folder, echo())) as stack:
             file = state_folder() / str(stack.port) / "stack.json"
             assert file.stat().st_mode & 0o777 == 0o600
             assert stack.control in file.read_text()

@@ -35,7 +35,7 @@ from polygym.serve.config import load_config
 from polygym.serve.environment_server import EnvironmentServer
 from polygym.serve.model import ModelServer
 from polygym.serve.oracle import RowOracle
-from polygym.serve.stacks import start_stack
+from polygym.serve.supervisor import Supervisor
 from serve.serving import served
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -247,7 +247,7 @@ def test_the_head_answers_as_the_examples_say(tmp_path: Path, monkeypatch: pytes
     )
 
     async def answers() -> dict[str, tuple[int, Any]]:
-        async with start_stack(config, single_process=True) as stack:
+        async with Supervisor(config, single_process=True) as stack:
             told = {}
             for name in EXAMPLES:
                 if EXAMPLES[name].get("kind") == "head":

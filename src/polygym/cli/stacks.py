@@ -17,7 +17,6 @@ import typer
 
 from polygym.serve.config import StackConfig
 from polygym.serve.detach import detached
-from polygym.serve.stacks import start_stack
 from polygym.serve.supervisor import Supervisor
 from polygym.view.servers import ServersDisplay, servers_table
 
@@ -34,7 +33,7 @@ def keep_up(config: StackConfig, logs: Path | None, single_process: bool) -> Non
         def show(instances: list[dict[str, Any]]) -> None:
             display.update([supervisor.head(), *instances])
 
-        supervisor = start_stack(config, logs=logs, single_process=single_process, on_change=show)
+        supervisor = Supervisor(config, logs, single_process=single_process, on_change=show)
 
         def ready() -> None:
             display.message(
@@ -50,7 +49,7 @@ def keep_up_detached(config: StackConfig, logs: Path | None, single_process: boo
     """Run a stack in a process of its own, and say when all is ready."""
 
     async def work(tell: Callable[[dict[str, Any]], None]) -> None:
-        supervisor = start_stack(config, logs=logs, single_process=single_process)
+        supervisor = Supervisor(config, logs, single_process=single_process)
         await _until_stopped(
             supervisor,
             lambda: tell({"servers": supervisor.instances(), "head": supervisor.url, "logs": str(supervisor.logs)}),

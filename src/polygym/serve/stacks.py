@@ -13,18 +13,15 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polygym.errors import PolygymError, UsageError
 from polygym.serve.config import StackConfig
 from polygym.serve.sockets import request
-
-if TYPE_CHECKING:
-    from polygym.serve.supervisor import Supervisor
 
 CONTROL_HEADER = "x-polygym-control"
 STOP_SECONDS = 6.0
@@ -121,24 +118,6 @@ def running_stacks() -> list[Stack]:
 def find_stack(port: int) -> Stack | None:
     """The stack whose head has this port."""
     return next((stack for stack in running_stacks() if stack.port == port), None)
-
-
-def start_stack(
-    config: StackConfig,
-    *,
-    logs: str | Path | None = None,
-    single_process: bool = False,
-    on_change: Callable[[list[dict[str, Any]]], None] | None = None,
-) -> Supervisor:
-    """A stack for `async with`: it runs while the context lasts; `url` is its head's, `instances()` says what runs.
-
-    Args:
-        config: from `load_config`; a head port of 0 takes a free one.
-        logs: folder of the servers' logs; default: one in the user's state folder, kept for a week.
-    """
-    from polygym.serve.supervisor import Supervisor  # with it comes the web framework
-
-    return Supervisor(config, Path(logs) if logs else None, single_process=single_process, on_change=on_change)
 
 
 class Registration:
