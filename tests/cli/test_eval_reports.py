@@ -76,12 +76,12 @@ def test_mistakes_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
         assert words in done.stderr
 
 
-def test_a_merge_in_which_an_environment_was_never_scored_ends_with_exit_code_1(tmp_path: Path) -> None:
+def test_a_merge_in_which_a_reward_is_missing_ends_with_exit_code_1(tmp_path: Path) -> None:
     write(tmp_path / "x.jsonl", [stored("a", 1, 0, 1.0), stored("b", 1, 0, None)])
     done = polygym(tmp_path, "eval", "aggregate", "x.jsonl", "-o", "all")
     assert (done.returncode, done.stderr) == (
         1,
-        "error: no rollout of b was scored; the cause stands with the results\n",
+        "error: 1 rollouts have no reward (b 1)\n",
     )
 
 

@@ -42,7 +42,8 @@ def test_a_scored_row_is_taken_before_one_that_is_not(tmp_path: Path) -> None:
     rows = scan_lines(tmp_path / "out.jsonl")
     told = [(row["environment"], row["task_id"], row["reward"]) for row in rows]
     assert told == [("a", 1, 1.0), ("a", 2, 0.5), ("a", 3, None), ("b", 1, 0.0), ("b", 2, 1.0)]
-    assert [row["task_id"] for row in scan_lines(tmp_path / "out_failures.jsonl")] == [3]
+    (failure,) = scan_lines(tmp_path / "out_failures.jsonl")
+    assert (failure["task_id"], failure["class"], failure["last_error"]) == (3, "endpoint", "down")
     assert (found.mean_reward, found.shares) == (pytest.approx(0.6 * 0.75 + 0.4 * 0.5), {"a": 0.6, "b": 0.4})
     assert json.loads((tmp_path / "out_metrics.json").read_bytes()) == json.loads(json.dumps(found.to_dict()))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polygym.cli.values import check_scored, print_json, refuse
+from polygym.cli.values import check_complete, print_json, refuse
 from polygym.errors import UsageError
 from polygym.text import printable
 
@@ -162,7 +162,7 @@ def _show(results: Results, lines: Sequence[str], as_json: bool) -> None:
         typer.echo(f"\n{printable(results.spread_table())}")
     for line in lines:
         typer.echo(printable(line), err=as_json)
-    check_scored(results.failures)
+    check_complete(results, None)
 
 
 def _agent(rows: RolloutRows, environment: str) -> str | None:

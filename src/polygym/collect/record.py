@@ -110,7 +110,7 @@ class Record:
             key = (rollout.environment, rollout.task_id, rollout.rollout_index)
             self.files.write(rollout, own, self.earlier.failed.get(key, 0) + played)
         if not (self.files and self.files.has_earlier):  # else all are read again at the end, each key once
-            self._builders[rollout.environment].add(rollout)
+            self._builders[rollout.environment].add(rollout, (own or {}).get("extracted_answer"))
         if self._keep_rollouts:
             self._rollouts.append((place, rollout))
 

@@ -11,7 +11,6 @@ the metrics and the cause are new, and nothing else is.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -120,7 +119,7 @@ def reverify(
                     found.changed_E[name] = found.changed_E.get(name, 0) + (rollout.reward != row["reward"])
                     yield _with_score(row, rollout)
 
-        progress.start(Counter(counts_E))
+        progress.start(counts_E)
         try:
             builders = write_whole(files, scored_again(), counts_E)
         finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from polygym.collect.results import read_results
-from polygym.collect.store import EvaluationFiles
+from polygym.collect.store import EvaluationFiles, failure_row
 from polygym.collect.summary_builder import SummaryBuilder
 from polygym.errors import UsageError
 from polygym.rows import Row, dump_row, written_aside
@@ -48,19 +48,6 @@ def _refuse_held(path: Path) -> None:
             raise UsageError(
                 f"{str(path)!r} is being written by an evaluation; give another output (-o), or wait for its end"
             ) from error
-
-
-def failure_row(row: Row) -> Row:
-    """The line of OUT_failures.jsonl for an unscored rollout."""
-    cause = row.get("cause") or {}
-    return {
-        "environment": row["environment"],
-        "task_id": row["task_id"],
-        "rollout_index": row["rollout_index"],
-        "class": cause.get("class"),
-        "attempts": row.get("attempts", 1),
-        "last_error": cause.get("message"),
-    }
 
 
 def metrics_beside(path: str | Path) -> dict[str, Any]:
