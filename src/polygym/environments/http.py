@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any
 
 from polygym.errors import PolygymError
 from polygym.policies.backoff import backoff_seconds
+from polygym.policies.connections import PerLoop, client_session
 from polygym.policies.endpoint import decode, encode, http_address
 
 if TYPE_CHECKING:
@@ -90,10 +90,8 @@ class HttpClient:
     def __init__(self, url: str, *, token: str | None = None, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self.url = http_address(url, "give a token instead")
         self.deadline_seconds = deadline_seconds
-        self._headers = {"Content-Type": "application/json", "User-Agent": "polygym"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
-        self._loops: dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[Any, None]]] = {}
+        self._token = token
+        self._here = PerLoop(self._opened)
 
     async def post(
         self,
@@ -122,9 +120,7 @@ class HttpClient:
 
     async def close(self) -> None:
         """Close this event loop's connections. Those of other loops close with their loops."""
-        state = self._loops.get(asyncio.get_running_loop())
-        if state is not None:
-            await state[1].aclose()
+        await self._here.close()
 
     async def _ask(
         self,
@@ -161,7 +157,7 @@ class HttpClient:
     ) -> Answer:
         import aiohttp
 
-        session = await self._session()
+        session = await self._here.get()
         seconds = max(seconds, 0.001)  # 0 would mean no limit
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_SECONDS))
         headers = {"Cookie": cookies.header} if cookies is not None and cookies.header else None
@@ -172,29 +168,9 @@ class HttpClient:
                 cookies.update(tuple(response.headers.getall("Set-Cookie", ())))
             return Answer(response.status, await _read(response), response.content_type)
 
-    async def _session(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        state = self._loops.get(loop)
-        if state is None:
-            # asyncio.run closes the generators that are left when it ends, and so the session inside its own loop.
-            owner = self._sessions()
-            state = self._loops[loop] = (await anext(owner), owner)
-        return state[0]
-
-    async def _sessions(self) -> AsyncGenerator[aiohttp.ClientSession, None]:
-        import aiohttp
-
+    def _opened(self) -> aiohttp.ClientSession:
         # No proxy: environments are on this machine or beside it.
-        session = aiohttp.ClientSession(
-            headers=self._headers,
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=KEEP_ALIVE_SECONDS),
-            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie belongs to an episode, not to all of them
-        )
-        try:
-            yield session
-        finally:
-            self._loops.pop(asyncio.get_running_loop(), None)
-            await session.close()
+        return client_session(self._token, keep_alive_seconds=KEEP_ALIVE_SECONDS)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

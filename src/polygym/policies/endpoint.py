@@ -1,8 +1,7 @@
-"""The address of a model endpoint, and connections to it.
+"""The address of a model endpoint, and one try to ask it.
 
-The one idea: connections belong to an event loop and live as long as it does, so a policy can be used by one
-`asyncio.run` after another, and from several threads, and leaves nothing open. A key that the environment holds is read
-where it is needed and kept nowhere else.
+The one idea: whatever happens to a request is an `Outcome`, never an exception. A key that the environment holds is
+read where it is needed and kept nowhere else.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import io
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ import orjson
 
 from polygym.errors import UsageError
 from polygym.policies.backoff import retry_after_seconds
+from polygym.policies.connections import PerLoop, client_session
 from polygym.policies.outcomes import Outcome, classify
 
 if TYPE_CHECKING:
@@ -37,10 +37,9 @@ LARGE_BODY_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class _Loop:
-    """What belongs to one event loop: a session, its owner that closes it, and the places at the endpoint."""
+    """What belongs to one event loop: a session, and the places at the endpoint."""
 
     session: aiohttp.ClientSession
-    owner: AsyncGenerator[aiohttp.ClientSession, None]
     places: asyncio.Semaphore
 
 
@@ -73,7 +72,7 @@ class Endpoint:
         self._concurrency = concurrency
         self._key = key
         self._classify = classify
-        self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
+        self._here = PerLoop(self._opened)
 
     @property
     def is_openai(self) -> bool:
@@ -96,7 +95,7 @@ class Endpoint:
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
         """Wait for a place, and hold it for a request with all its tries."""
-        async with (await self._loop()).places:
+        async with (await self._here.get()).places:
             yield
 
     async def post(self, body: bytes, seconds: float, cookies: dict[str, str] | None = None) -> tuple[Outcome, Any]:
@@ -116,7 +115,7 @@ class Endpoint:
     ) -> tuple[Outcome, Any]:
         import aiohttp
 
-        session = (await self._loop()).session
+        session = (await self._here.get()).session
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_SECONDS))
         try:
             async with session.request(
@@ -142,36 +141,12 @@ class Endpoint:
 
     async def close(self) -> None:
         """Close the running loop's connections. Those of other loops close when their loops end."""
-        state = self._loops.get(asyncio.get_running_loop())
-        if state is not None:
-            await state.owner.aclose()
+        await self._here.close()
 
-    async def _loop(self) -> _Loop:
-        loop = asyncio.get_running_loop()
-        state = self._loops.get(loop)
-        if state is None:
-            # asyncio.run closes the generators that are left when it ends, and so the session inside its own loop.
-            owner = self._sessions()
-            state = self._loops[loop] = _Loop(await anext(owner), owner, asyncio.Semaphore(self._concurrency))
-        return state
-
-    async def _sessions(self) -> AsyncGenerator[aiohttp.ClientSession, None]:
-        import aiohttp
-
-        headers = {"Content-Type": "application/json", "User-Agent": "polygym"}
-        if key := self._key():
-            headers["Authorization"] = f"Bearer {key}"
-        session = aiohttp.ClientSession(
-            headers=headers,
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
-            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie belongs to an episode, not to all of them
-            proxy=_proxy(self.address),
-        )
-        try:
-            yield session
-        finally:
-            self._loops.pop(asyncio.get_running_loop(), None)
-            await session.close()
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[_Loop]:
+        async with client_session(self._key(), proxy=_proxy(self.address)) as session:
+            yield _Loop(session, asyncio.Semaphore(self._concurrency))
 
 
 def encode(fields: Mapping[str, Any]) -> bytes:
