@@ -140,3 +140,14 @@ def test_the_display_leaves_the_screen_whole_when_the_run_is_interrupted():
         display.step(1, 2, METRICS)
         raise KeyboardInterrupt
     assert text_of(console).endswith("\x1b[?25h")
+
+
+def test_an_environment_that_is_not_done_has_a_rate_and_a_time_left(tick):
+    display = CollectionDisplay(screen(terminal=False), "collecting")
+    display.start({"math": 4, "word": 2})
+    tick(10.0)
+    for reward in (1.0, 0.0):
+        display.rollout(rollout("math", reward))
+    display.rollout(rollout("word", 1.0))
+    display.rollout(rollout("word", None))
+    assert display.line() == "collecting 4/6  0:10  math 0.500 (0.2/s, 0:10 left)  word 1.000  unscored 1 (endpoint 1)"

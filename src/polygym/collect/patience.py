@@ -70,7 +70,7 @@ class Patience:
                 self._tries += 1
                 return True
             if self.is_dead:
-                self._say(f"has failed for {self.failing_seconds:.0f} s: {self.cause.message}; it is not waited for")
+                self._say(f"has failed for {self.failing_seconds:.0f} s and is not waited for: {self.cause.message}")
                 return False
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
         return True
@@ -93,7 +93,7 @@ class Patience:
         self._trying = False
         self._next_try_at = now + min(LONGEST_WAIT_SECONDS, backoff_seconds(self._tries + 1))
         if now - self._since > TOLD_SECONDS and not self._told:
-            self._say(f"fails: {cause.message}; it is waited for")
+            self._say(f"fails and is waited for: {cause.message}")
 
     def broken_off(self) -> None:
         """A try has ended without telling anything of the server."""

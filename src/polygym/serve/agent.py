@@ -23,7 +23,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from polygym.environments.episode import play
-from polygym.environments.http import ServerError
+from polygym.environments.http import RETRIES, ServerError
 from polygym.environments.remote import RemoteEnvironment, remote_task
 from polygym.environments.remote_session import BAD_REWARD, RemoteSession
 from polygym.environments.wire_rows import AGENTS, ROLLOUT_INDEX, SEED
@@ -42,6 +42,8 @@ MAX_TOTAL_TOKENS = 131_072
 TIMEOUT_SECONDS = 1800.0
 RETRIED = frozenset({"server", "endpoint", "timeout", "rate_limited", "empty_response", "grader"})
 """Causes that lie in the servers and not in the row: the same rollout may go better the next time."""
+DEAD_SECONDS = 2.0
+"""How long a model server that was found dead is not asked again."""
 _LAST_SECONDS = 2.0
 """How long the rollouts that a shutdown has cancelled may take to close their sessions."""
 _STATUSES = {"timeout": 504, "rate_limited": 429}
@@ -87,8 +89,13 @@ class AgentServer:
             resources_url, name=environment or name, token=token, max_turns=max_steps, deadline_seconds=timeout_seconds
         )
         self.policy = ResponsesPolicy(
-            model_url, token=token, deadline_seconds=timeout_seconds, timeout_seconds=timeout_seconds
+            model_url,
+            token=token,
+            retries=RETRIES,  # few: whoever collects tries again, and wants to know soon
+            deadline_seconds=timeout_seconds,
+            timeout_seconds=timeout_seconds,
         )
+        self.policy.asker.breaker.cooldown_seconds = DEAD_SECONDS
         self._token = token
         self._playing: set[asyncio.Task[Any]] = set()
 

@@ -88,7 +88,7 @@ class CollectionDisplay(Display):
         self._totals_E = dict(totals_E)
         self._done_E: Counter[str] = Counter()
         self._unscored_E: Counter[str] = Counter()
-        self._rewards_E: defaultdict[str, list[float]] = defaultdict(list)
+        self._rewards_E: defaultdict[str, float] = defaultdict(float)  # summed up
         self._causes: Counter[str] = Counter()
         self._started = self._reported = monotonic()
 
@@ -101,7 +101,7 @@ class CollectionDisplay(Display):
         name = rollout.environment
         self._done_E[name] += 1
         if rollout.scored and rollout.reward is not None:
-            self._rewards_E[name].append(rollout.reward)
+            self._rewards_E[name] += rollout.reward
         else:
             self._unscored_E[name] += 1
             self._causes[rollout.cause.kind if rollout.cause else "unknown"] += 1
@@ -123,11 +123,21 @@ class CollectionDisplay(Display):
         planned = sum(self._totals_E.values())
         parts = [f"{self.title} {self._done_E.total()}/{planned}", clock(monotonic() - self._started)]
         for name in self._totals_E:
-            rewards = self._rewards_E[name]
-            parts.append(f"{one_line(name, 40)} {f'{sum(rewards) / len(rewards):.3f}' if rewards else '-'}")
+            pace = self._pace(name)
+            parts.append(f"{one_line(name, 40)} {self._mean(name)}{f' ({pace})' if pace else ''}")
         if self._unscored_E:
             parts.append(f"unscored {self._unscored_E.total()} ({self._cause_counts()})")
         return "  ".join(parts)
+
+    def _mean(self, name: str) -> str:
+        scored = self._done_E[name] - self._unscored_E[name]
+        return f"{self._rewards_E[name] / scored:.3f}" if scored else "-"
+
+    def _pace(self, name: str) -> str:
+        """Rollouts a second of an environment and the time that its rest will take, while there is a rest."""
+        done, rest = self._done_E[name], self._totals_E[name] - self._done_E[name]
+        seconds = monotonic() - self._started
+        return f"{done / seconds:.3g}/s, {clock(seconds / done * rest)} left" if done and rest and seconds else ""
 
     def _cause_counts(self) -> str:
         return ", ".join(f"{one_line(kind, 40)} {count}" for kind, count in self._causes.most_common(3))
@@ -142,13 +152,12 @@ class CollectionDisplay(Display):
         head.add_row(self.title, bar, f"{done}/{total}  {clock(seconds)}{left}")
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         table.add_column("environment")
-        for column in ("done", "mean reward", "unscored"):
+        for column in ("done", "mean reward", "unscored", "rate and time left"):
             table.add_column(column, justify="right")
         for name, planned in self._totals_E.items():
-            rewards = self._rewards_E[name]
             unscored = Text(str(self._unscored_E[name]), style="red" if self._unscored_E[name] else "")
-            mean = f"{sum(rewards) / len(rewards):.3f}" if rewards else "-"
-            table.add_row(Text(one_line(name, 40)), f"{self._done_E[name]}/{planned}", mean, unscored)
+            cells = (f"{self._done_E[name]}/{planned}", self._mean(name), unscored, self._pace(name))
+            table.add_row(Text(one_line(name, 40)), *cells)
         causes = [Text(f"unscored because of: {self._cause_counts()}", style="red")] if self._causes else []
         return Group(head, table, *causes)
 
