@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections import Counter
@@ -150,9 +151,12 @@ def test_a_row_that_is_none_is_told_with_its_line_and_nothing_is_written(tmp_pat
     packed = write(tmp_path / "rows.parquet", [wire_row(1), {"question": "x"}])
     with pytest.raises(UsageError, match=r"rows\.parquet, line 2: the row has no responses_create_params"):
         blended(tmp_path, Source("a", path=packed))
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(UsageError, match=r"rows\.jsonl\.gz, line 3: the row has no responses_create_params"):
+        blended(tmp_path, Source("a", path=tmp_path / "rows.jsonl.gz"))
     with pytest.raises(UsageError, match="is read too"):
         blend([Source("a", path=packed)], packed)
-    assert sorted(found.name for found in tmp_path.iterdir()) == ["rows.jsonl", "rows.parquet"]
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["rows.jsonl", "rows.jsonl.gz", "rows.parquet"]
 
 
 @pytest.mark.parametrize("seed", [None, 3])

@@ -38,6 +38,11 @@ def test_equal_rows_stay_together_and_every_row_is_on_one_side(tmp_path: Path) -
     assert [found.held_out for found in stats(train, kept).values()] == [0, 0]
 
 
+@pytest.mark.parametrize(("held_out", "expected"), [(0.01, 1), (0.3, 2), (0.5, 2), (0.99, 4), (3, 3)])
+def test_of_two_tasks_or_more_each_side_has_one(held_out: float, expected: int, tmp_path: Path) -> None:
+    assert len(read(sides(tmp_path, ROWS[50:], held_out)[1])) == expected
+
+
 def test_order_and_more_rows_change_nothing_but_the_seed_does(tmp_path: Path) -> None:
     first = {row["answer"] for row in read(sides(tmp_path, ROWS[:50], 4)[1])}
     mixed = random.Random(0).sample([*ROWS, *ROWS], 110)

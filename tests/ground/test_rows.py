@@ -103,6 +103,17 @@ def test_each_fault_of_a_dataset_row_has_a_code_and_a_line(text: str, code: str)
     assert (caught.value.code, caught.value.line) == (code, 3)
 
 
+def test_rows_nest_so_deep_and_no_deeper() -> None:
+    for opening, closing in ("[]", ('{"a":', "}")):
+        text = '{"a":' + opening * 199 + "1" + closing * 199 + "}"
+        assert rows.dump_row(rows.read_rows(text.encode(), limit=1)[0])
+        deeper = '{"a":' + opening * 200 + "1" + closing * 200 + "}"
+        with pytest.raises(rows.RowError, match="nested more than 200 levels deep") as caught:
+            rows.read_rows(deeper.encode())
+        assert (caught.value.code, caught.value.line) == ("invalid_json", 1)
+    assert len(rows.read_rows(('{"a":[' + "[]," * 999 + "1]}").encode())[0]["a"]) == 1_000
+
+
 def test_an_assigned_id_never_collides_with_a_given_one() -> None:
     with pytest.raises(rows.RowError) as caught:
         rows.assign_ids([{"id": 1}, {"question": "x"}])

@@ -22,7 +22,7 @@ Output = Annotated[Path, typer.Option("-o", "--output", help="File to write.")]
 
 @app.command("prepare", epilog="Example: polygym data prepare raw.jsonl --environment math_rl -o rows.jsonl")
 def prepare(
-    inputs: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of rows.")],
+    inputs: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of rows.")],
     output: Output,
     environment: Annotated[
         str | None, typer.Option("--environment", metavar="ID", help="Environment of the rows that name no agent.")

@@ -124,9 +124,9 @@ class _Checked:
         """The good rows, read again."""
         ends = [*self._starts.values(), len(self.good)][1:]
         for (path, start), end in zip(self._starts.items(), ends, strict=True):
-            good = self.good[start:end]
-            if any(good):  # `zip` asks for a flag first: what lies behind the last row that could be read stays unread
-                yield from (raw for flag, (_, raw) in zip(good, read_lines(path), strict=False) if flag)
+            # `zip` asks for a flag first: what lies behind the last row that could be read stays unread.
+            flagged = zip(self.good[start:end], read_lines(path), strict=False)
+            yield from (raw for good, (_, raw) in flagged if good)
 
     def _check(self, path: Path, line: int, raw: bytes) -> bool:
         task = content = len(self.good)  # of a row that is no row: unlike all others
