@@ -105,7 +105,7 @@ def test_each_fault_of_a_dataset_row_has_a_code_and_a_line(text: str, code: str)
 
 def test_rows_nest_so_deep_and_no_deeper() -> None:
     for opening, closing in ("[]", ('{"a":', "}")):
-        text = '{"a":' + opening * 199 + "1" + closing * 199 + "}"
+        text = '{"b":[{}],"a":' + opening * 199 + "1" + closing * 199 + "}"
         assert rows.dump_row(rows.read_rows(text.encode(), limit=1)[0])
         deeper = '{"a":' + opening * 200 + "1" + closing * 200 + "}"
         with pytest.raises(rows.RowError, match="nested more than 200 levels deep") as caught:
