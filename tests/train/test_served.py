@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import pytest
 from polygym.environments import Environment, load_environment
 from polygym.environments.names import agent_name
 from polygym.environments.oracle import demonstration
+from polygym.environments.served import ask
 from polygym.environments.wire_rows import row_of
 from polygym.errors import PolicyError, UsageError
 from polygym.messages import Message
@@ -35,6 +37,7 @@ from polygym.serve.beside import serving
 from polygym.serve.environment_server import EnvironmentServer
 from polygym.train import loop
 from polygym.train.config import load_config
+from polygym.train.running_stack import RunningStack
 from serve.serving import served
 
 ARGUMENTS = {"num_examples": 40, "num_eval_examples": 8, "num_terms": 2, "synonyms_range": [1, 2]}
@@ -264,6 +267,30 @@ def test_an_agent_whose_model_is_not_this_run_teaches_nothing(place: Place, tmp_
         loop.run(elsewhere, model_server=serving)
     with pytest.raises(UsageError, match=r"agents of steps play themselves and have to find the policy"):
         loop.run(config(tmp_path / "alone", entry))
+
+
+def test_a_resources_server_that_is_killed_in_a_step_costs_no_reward(
+    place: Place, guided: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, asked = LocalPolicy.complete, []
+    stack = RunningStack(place.head_port)
+
+    async def complete(policy: LocalPolicy, request: Request) -> Turn:
+        asked.append(request)
+        if len(asked) == 10:
+            instances = ask(stack.url, "/server_instances")
+            os.kill(next(row["pid"] for row in instances if row["name"] == "example_multi_step"), signal.SIGKILL)
+        return await answer(policy, request)
+
+    monkeypatch.setattr(LocalPolicy, "complete", complete)
+    loop.run(config(tmp_path, place.rows("steps.jsonl", name="mix"), "eval.num_examples=0"))
+    rollouts = [row for step in STEPS for row in lines(tmp_path / "run" / step)]
+    lost = [row for row in rollouts if row["reward"] is None]
+    assert 0 < len(lost) <= 16
+    assert [row["example_multi_step/groups"] for row in lines(tmp_path / "run" / "metrics.jsonl")] == [4.0, 4.0]
+    assert {row["cause"]["class"] for row in lost} == {"server"}
+    assert all(row["scored"] for row in lines(tmp_path / "run" / STEPS[1]))
+    assert {row["reward"] for row in rollouts} == {0.0, 1.0, None}
 
 
 @pytest.mark.parametrize(
