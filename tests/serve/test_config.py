@@ -8,6 +8,7 @@ import pytest
 
 from polygym.errors import UsageError
 from polygym.serve.config import PolicyValues, StackConfig, load_config
+from polygym.serve.stack_checks import check_loaders
 
 # The two published forms, as in NeMo Gym's resources_servers/example_multi_step/configs/example_multi_step.yaml: the
 # resources server and its agent (before), or the resources server alone (now). The model is that of its
@@ -269,3 +270,18 @@ def test_secrets_are_not_in_the_repr_of_a_config(folder: Path):
         model_type="openai_model", policy=PolicyValues("http://a/v1", "sk-secret", "m"), token="t0ken", environ={}
     )
     assert "sk-secret" not in repr(config) and "t0ken" not in repr(config)
+
+
+def test_arguments_of_environments_are_checked_without_building_them(tmp_path: Path):
+    config = tmp_path / "a.yaml"
+    config.write_text(
+        "a:\n  resources_servers:\n    math_rl: {args: {num_exmples: 3}}\n"
+        "b:\n  resources_servers:\n    mine: {entrypoint: 'no_such_package.module:load'}\n"
+        "c:\n  resources_servers:\n    tool_use: {args: {num_examples: 3}}\n",
+        encoding="utf-8",
+    )
+    told: list[str] = []
+    check_loaders(load_config([config], model_type="oracle_model", environ={}, directory=tmp_path), told)
+    assert told[0].startswith("a: environment 'math_rl' has no argument 'num_exmples'; did you mean 'num_examples'?")
+    assert told[1].startswith("b: environment 'no_such_package.module:load': no module named 'no_such_package'")
+    assert len(told) == 2

@@ -7,6 +7,7 @@ The one idea: what describes a stack is given in one way to every command that n
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -135,19 +136,11 @@ def stop(
     """Stop a stack, whoever started it."""
     import asyncio
 
-    from polygym.serve.config import HEAD_PORT
     from polygym.serve.stacks import running_stacks
 
-    running = {stack.port: stack for stack in running_stacks()}
-    if everything or (head_port is None and len(running) == 1):
-        chosen = list(running.values())
-    else:
-        port = HEAD_PORT if head_port is None else head_port
-        if port not in running:
-            ports = ", ".join(map(str, running)) or "none"
-            raise UsageError(f"no stack runs at head port {port}; head ports of the stacks that run: {ports}")
-        chosen = [running[port]]
-    for stack in chosen:
+    running = running_stacks()
+    all_of_them = everything or (head_port is None and len(running) == 1)
+    for stack in running if all_of_them else [_stack_at(head_port)]:
         asyncio.run(stack.stop())
         typer.echo(f"stopped the stack at head port {stack.port}")
 
@@ -194,8 +187,9 @@ def validate(
     import asyncio
 
     from polygym.serve.catalog import AGENTS
-    from polygym.serve.checks import check_rows, check_servers
     from polygym.serve.masking import hide_arguments
+    from polygym.serve.row_checks import check_rows
+    from polygym.serve.stack_checks import check_loaders
 
     hide_arguments(model_api_key, token)
     given = _Given(configs, resources_servers, model_type, model_url, model, model_api_key, host, token, head_port)
@@ -208,10 +202,10 @@ def validate(
         except UsageError as error:
             problems += str(error).splitlines()
         else:
-            problems += check_servers(config)
+            check_loaders(config, problems)
             agents, servers = list(config.of_type(AGENTS)), len(config.servers)
     else:
-        instances = asyncio.run(_running(given).instances())
+        instances = asyncio.run(_stack_at(head_port).instances())
         agents = [instance["name"] for instance in instances if instance["server_type"] == AGENTS]
         servers = len(instances)
     for path in rows or []:
@@ -221,51 +215,51 @@ def validate(
     typer.echo(f"all is well: {servers} servers" + "".join(f", {path}" for path in rows or []))
 
 
+@dataclass(frozen=True)
 class _Given:
     """What the command line says of a stack."""
 
-    def __init__(
-        self,
-        configs: list[Path] | None,
-        resources_servers: list[str] | None,
-        model_type: str | None,
-        url: str | None,
-        model: str | None,
-        api_key: str | None,
-        host: str | None,
-        token: str | None,
-        head_port: int | None,
-    ) -> None:
-        self.head_port = head_port
-        self.describes_servers = bool(configs or resources_servers or model_type)
-        self._policy = (url, api_key, model)
-        self._options: dict[str, Any] = {
-            "configs": configs or [],
-            "resources_servers": resources_servers or [],
-            "model_type": model_type,
-            "host": host,
-            "head_port": head_port,
-            "token": token,
-        }
+    configs: list[Path] | None
+    resources_servers: list[str] | None
+    model_type: str | None
+    model_url: str | None
+    model: str | None
+    model_api_key: str | None = field(repr=False)
+    host: str | None
+    token: str | None = field(repr=False)
+    head_port: int | None
+
+    @property
+    def describes_servers(self) -> bool:
+        """Whether it names any."""
+        return bool(self.configs or self.resources_servers or self.model_type)
 
     def load(self, running: Mapping[str, str] | None = None, token: str | None = None) -> StackConfig:
         """The checked configuration; of a stack that runs already, with its servers and its token."""
         from polygym.serve.config import PolicyValues, load_config
 
-        options = {**self._options, "token": token or self._options["token"]}
-        return load_config(**options, policy=PolicyValues(*self._policy), running=running)
+        return load_config(
+            self.configs or (),
+            resources_servers=self.resources_servers or (),
+            model_type=self.model_type,
+            policy=PolicyValues(self.model_url, self.model_api_key, self.model),
+            host=self.host,
+            head_port=self.head_port,
+            token=token or self.token,
+            running=running,
+        )
 
 
 def _public(stack: Stack) -> dict[str, Any]:
     return {"head_port": stack.port, "url": stack.url, "pid": stack.pid, "logs": stack.logs, "started": stack.started}
 
 
-def _running(given: _Given) -> Stack:
-    """The stack that runs at the head port."""
+def _stack_at(head_port: int | None) -> Stack:
+    """The stack that runs at a head port."""
     from polygym.serve.config import HEAD_PORT
     from polygym.serve.stacks import find_stack, running_stacks
 
-    port = HEAD_PORT if given.head_port is None else given.head_port
+    port = HEAD_PORT if head_port is None else head_port
     stack = find_stack(port)
     if stack is None:
         ports = ", ".join(str(other.port) for other in running_stacks()) or "none"
@@ -283,7 +277,7 @@ def _join(given: _Given, other_options: bool) -> None:
             "--join adds to a stack that runs: --detach, --single-process, --log-dir, --host and --token are "
             "that stack's"
         )
-    stack = _running(given)
+    stack = _stack_at(given.head_port)
     running = {instance["name"]: instance["server_type"] for instance in asyncio.run(stack.instances())}
     added = asyncio.run(stack.join(given.load(running, stack.token)))
     typer.echo(servers_table(added))

@@ -1,6 +1,7 @@
 """Checks of a stack as a whole: that its servers find each other, have usable names, and are reached by whom they may.
 
-The one idea: each check adds what is wrong to one list, so that a person reads everything at once.
+The one idea: each check adds what is wrong to one list, so that a person reads everything at once. Reading a config
+imports no environment; `check_loaders`, which does, is for those who ask.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polygym.errors import nearest
+from polygym.errors import UsageError, nearest
 from polygym.serve.catalog import AGENTS, MODELS, OWN_ENTRYPOINT, POLICY_MODEL, RESOURCES, SERVER_TYPES, read_block
-from polygym.serve.settings import AgentSettings
+from polygym.serve.settings import AgentSettings, ResourcesSettings
 from polygym.serve.sockets import is_loopback
+from polygym.serve.spec import environment_id
 
 if TYPE_CHECKING:
     from polygym.serve.config import ServerConfig, StackConfig
@@ -99,3 +101,18 @@ def check_environments(servers: Mapping[str, ServerConfig], problems: list[str])
                 f"{server.name}: there is no environment {server.implementation!r}; "
                 f"{nearest(server.implementation, known)}; or give package.module:name, or a path"
             )
+
+
+def check_loaders(config: StackConfig, problems: list[str]) -> None:
+    """The code of the environments must be there and take the arguments that it is given; nothing is built for it."""
+    from polygym.environments.registry import check_arguments, find_loader
+
+    for name, server in config.of_type(RESOURCES).items():
+        assert isinstance(server.settings, ResourcesSettings)
+        target = environment_id(server.implementation, server.settings.entrypoint)
+        try:
+            loader = find_loader(target)
+            if not isinstance(loader, type):
+                check_arguments(loader, server.settings.args, target)
+        except UsageError as error:
+            problems.append(f"{name}: {error}")

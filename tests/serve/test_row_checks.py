@@ -1,12 +1,11 @@
-"""Rows and environments are checked to their end."""
+"""Rows are checked to their end."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from polygym.serve.checks import check_rows, check_servers
-from polygym.serve.config import load_config
+from polygym.serve.row_checks import check_rows
 
 AGENTS = ("math_rl_simple_agent", "word_game_simple_agent")
 
@@ -47,17 +46,3 @@ def test_a_file_without_problems_or_rows(tmp_path: Path):
     assert check_rows(file, AGENTS) == []
     file.write_text("\n", encoding="utf-8")
     assert check_rows(file, AGENTS) == [f"{file} has no rows"]
-
-
-def test_arguments_of_environments_are_checked_without_building_them(tmp_path: Path):
-    config = tmp_path / "a.yaml"
-    config.write_text(
-        "a:\n  resources_servers:\n    math_rl: {args: {num_exmples: 3}}\n"
-        "b:\n  resources_servers:\n    mine: {entrypoint: 'no_such_package.module:load'}\n"
-        "c:\n  resources_servers:\n    tool_use: {args: {num_examples: 3}}\n",
-        encoding="utf-8",
-    )
-    told = check_servers(load_config([config], model_type="oracle_model", environ={}, directory=tmp_path))
-    assert told[0].startswith("a: environment 'math_rl' has no argument 'num_exmples'; did you mean 'num_examples'?")
-    assert told[1].startswith("b: environment 'no_such_package.module:load': no module named 'no_such_package'")
-    assert len(told) == 2

@@ -1,7 +1,6 @@
-"""Checking servers and rows before anything is started.
+"""Checking rows before they are played.
 
-The one idea: everything is read to its end and all that is wrong is told; for rows, each problem with the lines that
-have it.
+The one idea: a file is read to its end, and each problem is told once, with the lines that have it.
 """
 
 from __future__ import annotations
@@ -9,31 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from polygym.environments.registry import check_arguments, find_loader
 from polygym.environments.wire_rows import check_row
 from polygym.errors import UsageError, nearest
-from polygym.rows import RowError, read_rows
-from polygym.serve.catalog import RESOURCES
-from polygym.serve.config import StackConfig
-from polygym.serve.settings import ResourcesSettings
-from polygym.serve.spec import environment_id
+from polygym.rows import RowError, numbered_lines, parse_row
 
 SHOWN_LINES = 10
-
-
-def check_servers(config: StackConfig) -> list[str]:
-    """What is wrong with the environments of a configuration: code that cannot be imported, unknown arguments."""
-    problems = []
-    for name, server in config.of_type(RESOURCES).items():
-        assert isinstance(server.settings, ResourcesSettings)
-        target = environment_id(server.implementation, server.settings.entrypoint)
-        try:
-            loader = find_loader(target)
-            if not isinstance(loader, type):
-                check_arguments(loader, server.settings.args, target)
-        except UsageError as error:
-            problems.append(f"{name}: {error}")
-    return problems
 
 
 def check_rows(path: str | Path, agents: Collection[str] | None) -> list[str]:
@@ -47,22 +26,20 @@ def check_rows(path: str | Path, agents: Collection[str] | None) -> list[str]:
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     lines_of: dict[str, list[int]] = {}  # problem: the lines that have it
-    rows = 0
-    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if line.strip():
-            rows += 1
-            for problem in _problems(line, agents):
-                lines_of.setdefault(problem, []).append(number)
-    if not rows:
+    number = 0
+    for number, line in numbered_lines(content.split(b"\n")):
+        for problem in _problems(line, agents):
+            lines_of.setdefault(problem, []).append(number)
+    if not number:
         return [f"{path} has no rows"]
     return [f"{path}, {_named(lines)}: {problem}" for problem, lines in lines_of.items()]
 
 
 def _problems(line: bytes, agents: Collection[str] | None) -> list[str]:
     try:
-        (row,) = read_rows(line)
+        row = parse_row(line, 0, "")
     except RowError as error:
-        return [str(error).partition(": ")[2]]  # without "dataset, line 1"
+        return [str(error).partition(": ")[2]]  # without the place
     found = []
     try:
         check_row(row)
