@@ -48,9 +48,11 @@ def test_a_part_is_held_out_by_task_in_every_order_and_each_is_held_out_once(tmp
     assert not set(texts(tasks["held_out"])) & set(texts(tasks["train"]))
 
 
-def test_rows_that_differ_only_in_what_grading_reads_are_two_tasks(tmp_path: Path) -> None:
-    rows = [row("the same", id=number, expected=number) for number in range(10)]
-    tasks = split_rows(file(tmp_path, *rows), name="far")
+def test_rows_of_one_prompt_are_held_out_together_unless_their_parts_are_given(tmp_path: Path) -> None:
+    rows = [row("the same", id=f"{number}", expected=number) for number in range(10)]
+    tasks = split_rows(file(tmp_path, row("another"), *rows), name="far")
+    assert {len(tasks["train"]), len(tasks["held_out"])} == {1, 10}
+    tasks = split_rows(file(tmp_path, *rows[:8]), file(tmp_path, *rows[8:], name="eval.jsonl"), name="far")
     assert (len(tasks["train"]), len(tasks["held_out"])) == (8, 2)
 
 

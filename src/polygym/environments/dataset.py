@@ -96,9 +96,7 @@ def content_key(task: Task) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def split_tasks(
-    tasks: Sequence[Task], held_out: float, seed: int, *, key: Callable[[Task], str] = content_key
-) -> tuple[list[Task], list[Task]]:
+def split_tasks(tasks: Sequence[Task], held_out: float, seed: int) -> tuple[list[Task], list[Task]]:
     """(train, held-out): a seeded split by content, the same in every process and for every order of the rows.
 
     With two or more different tasks each side gets at least one; equal tasks stay on one side. `held_out=0` keeps all
@@ -109,14 +107,14 @@ def split_tasks(
     """
     if isinstance(held_out, bool) or not isinstance(held_out, (int, float)) or not 0 <= held_out < 1:
         raise UsageError(f"held_out={held_out!r} is outside [0, 1); it is the fraction of tasks kept for evaluation")
-    keys = list(map(key, tasks))
+    keys = [content_key(task) for task in tasks]
     unique = set(keys)
     count = round(held_out * len(unique))
     if held_out > 0:
         count = min(max(count, 1), len(unique) - 1)
-    chosen = set(sorted(unique, key=lambda content: hashlib.blake2b(f"{seed}/{content}".encode()).digest())[:count])
-    train = [task for task, content in zip(tasks, keys, strict=True) if content not in chosen]
-    return train, [task for task, content in zip(tasks, keys, strict=True) if content in chosen]
+    chosen = set(sorted(unique, key=lambda key: hashlib.blake2b(f"{seed}/{key}".encode()).digest())[:count])
+    train = [task for task, key in zip(tasks, keys, strict=True) if key not in chosen]
+    return train, [task for task, key in zip(tasks, keys, strict=True) if key in chosen]
 
 
 def check_disjoint(

@@ -1,7 +1,9 @@
 """Wire rows as an environment's tasks, in two splits.
 
-The one idea: what holds for datasets holds for rows. An id names one task, the two splits share no task, and the split
-is by content, the same in every process; but a row that stands in a file several times is asked several times an epoch.
+The one idea: what holds for datasets holds for rows. An id names one task, the two splits share no task, and a part is
+held out by prompt and answer, the same in every process; but a row that stands in a file several times is asked several
+times an epoch. Rows with one prompt and one answer may still be two tasks, for what else grading reads: whoever gives the
+held-out rows himself may part them.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ def split_rows(
     """
     train = rows.tasks(name) if rows is not None else []
     if eval_rows is None:
-        train, kept = split_tasks(train, held_out, seed, key=row_key)
+        train, kept = split_tasks(train, held_out, seed)
         return {"train": train, "held_out": list({task.id: task for task in kept}.values())}
     kept = list({task.id: task for task in eval_rows.tasks(name)}.values())
     kept = number_after(kept, train)
