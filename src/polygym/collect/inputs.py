@@ -42,7 +42,7 @@ class InputRows:
     def __init__(
         self,
         name: str,
-        rows: Iterable[tuple[int, int, bytes, Row]],
+        rows: Iterable[tuple[int, bytes, Row]],
         stored: Callable[[int], Row],
         default_agent: str | None,
     ) -> None:
@@ -68,8 +68,8 @@ class InputRows:
     ) -> InputRows:
         """Rows in memory; `lines` numbers them in messages, `agent` plays those that name none, `limit` are taken."""
         taken = rows[: _checked_limit(limit)]
-        numbered = ((position, (lines or range(1, len(rows) + 1))[position], row) for position, row in enumerate(taken))
-        return cls(name, ((place, line, dump_row(row), row) for place, line, row in numbered), rows.__getitem__, agent)
+        numbered = zip(lines or range(1, len(taken) + 1), taken, strict=False)
+        return cls(name, ((line, dump_row(row).rstrip(), row) for line, row in numbered), rows.__getitem__, agent)
 
     @classmethod
     def read(cls, path: str | Path, *, agent: str | None = None, limit: int | None = None) -> InputRows:
@@ -87,7 +87,7 @@ class InputRows:
             file = open(path, "rb", buffering=1 << 20)  # noqa: SIM115 - as long as the rows are
         starts, sizes, lines, stamp = array("Q"), array("Q"), array("Q"), os.fstat(file.fileno())
 
-        def rows() -> Iterator[tuple[int, int, bytes, Row]]:
+        def rows() -> Iterator[tuple[int, bytes, Row]]:
             end = 0
             for line, raw in enumerate(lines_of(file, path), start=1):
                 start, end = end, end + len(raw)
@@ -98,7 +98,7 @@ class InputRows:
                     starts.append(start)
                     sizes.append(end - start)
                     lines.append(line)
-                    yield len(starts) - 1, line, content, row
+                    yield line, content, row
 
         def stored(position: int) -> Row:
             raw = os.pread(file.fileno(), sizes[position], starts[position])
@@ -161,14 +161,14 @@ class InputRows:
             agents_of([{"agent_ref": {"name": agent}}], None, names, lines=[line])
 
     def _number(
-        self, rows: Iterable[tuple[int, int, bytes, Row]], default: str | None, digest: Callable[[bytes], None]
+        self, rows: Iterable[tuple[int, bytes, Row]], default: str | None, digest: Callable[[bytes], None]
     ) -> None:
         index = TaskIndex()
         known: dict[str, int] = {}
         first: dict[tuple[int, TaskId], int] = {}
         played: Counter[int] = Counter()
         nameless: list[int] = []
-        for position, line, raw, row in rows:
+        for line, raw, row in rows:
             _check(row, line)
             digest(raw + b"\n")
             agent = _agent_in(row, line) or default
@@ -178,12 +178,12 @@ class InputRows:
             number = known.setdefault(agent, len(known))
             if number == len(self.agents):
                 self.agents.append(agent)
-                name = environment_of_agent(agent) or agent
-                self.environments.append(agent if name in self.environments else name)
+                self.environments.append(self._environment_of(agent))
             task = index.number({**row, "agent_ref": {"name": agent}})
             task_id = row_id({**row, TASK_INDEX: task})
-            other = first.setdefault((number, task_id), position)
-            if other != position and self._task_of[other] != task:
+            here = len(self._agent_of)
+            other = first.setdefault((number, task_id), here)
+            if other != here and self._task_of[other] != task:
                 raise UsageError(
                     f"rows {self._lines[other]} and {line} of agent {agent!r} have the id {task_id!r} and are "
                     "different; an id names one task: rename one, or leave the ids out"
@@ -198,6 +198,13 @@ class InputRows:
             agents_of([{}] * len(nameless), None, (), lines=nameless)
         if not self._agent_of:
             raise RowError(f"{self.name} has no rows", "empty_dataset")
+
+    def _environment_of(self, agent: str) -> str:
+        for name in (environment_of_agent(agent) or agent, agent):
+            if name not in self.environments:
+                return name
+        other = self.agents[self.environments.index(agent)]
+        raise UsageError(f"agents {other!r} and {agent!r} would both be environment {agent!r} in results; rename one")
 
 
 def _check(row: Row, line: int) -> None:

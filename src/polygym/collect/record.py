@@ -108,6 +108,7 @@ class Record:
         """
         if self.files:
             key = (rollout.environment, rollout.task_id, rollout.rollout_index)
+            self._strangers.discard(key)
             self.files.write(rollout, own, self.earlier.failed.get(key, 0) + played)
         if not (self.files and self.files.has_earlier):  # else all are read again at the end, each key once
             self._builders[rollout.environment].add(rollout, (own or {}).get("extracted_answer"))
