@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def file(folder: Path, *rows: Any, name: str = "rows.jsonl") -> RowFile:
     return RowFile.read(path)
 
 
-def texts(tasks: list[Task]) -> list[str]:
+def texts(tasks: Iterable[Task]) -> list[str]:
     return [task.prompt[0].content for task in tasks]
 
 
@@ -32,11 +33,14 @@ def test_a_row_that_stands_twice_is_one_task_and_asked_twice_an_epoch(tmp_path: 
     rows = [row("a", id=1), row("b", id="x", answer=3), row("a", id=1), row("c")]
     tasks = split_rows(file(tmp_path, *rows), name="far", held_out=0)
     assert texts(tasks["train"]) == ["a", "b", "a", "c"]
-    assert tasks["train"][0] is tasks["train"][2]
+    assert tasks["train"][0] == tasks["train"][2]
     assert [task.id for task in tasks["train"][:3]] == [1, "x", 1]
     assert tasks["train"][1].info == rows[1]
     assert (tasks["train"][1].environment, tasks["train"][1].answer) == ("far", 3)
-    assert tasks["held_out"] == []
+    assert (len(tasks["held_out"]), texts(tasks["train"][1:3]), texts(tasks["train"].named("other"))[0]) == (
+        0, ["b", "a"], "a",
+    )  # fmt: skip
+    assert {task.environment for task in tasks["train"].named("other")} == {"other"}
 
 
 def test_a_part_is_held_out_by_task_in_every_order_and_each_is_held_out_once(tmp_path: Path) -> None:
@@ -87,10 +91,8 @@ def test_rows_that_are_no_tasks_are_told_with_their_lines(
 def test_a_blend_is_parted_by_agent_and_an_unknown_one_is_told_with_its_line(tmp_path: Path) -> None:
     blend = file(tmp_path, row("a", "x"), row("b", "y"), row("c", "x"))
     parts = blend.by_agent(["x", "y", "z"])
-    assert {agent: (texts(part.tasks(agent)), part.lines) for agent, part in parts.items()} == {
-        "x": (["a", "c"], [1, 3]),
-        "y": (["b"], [2]),
-    }
+    assert {agent: [row.line for row in part.rows] for agent, part in parts.items()} == {"x": [1, 3], "y": [2]}
+    assert texts(split_rows(parts["x"], name="x", held_out=0)["train"]) == ["a", "c"]
     with pytest.raises(UsageError, match=r"rows.jsonl: row 2: agent 'y' is unknown"):
         blend.by_agent(["x"])
     with pytest.raises(UsageError, match=r"rows.jsonl: 1 row\(s\) name no agent and there is no default \(rows 2\)"):

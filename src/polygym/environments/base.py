@@ -18,6 +18,7 @@ from polygym.environments.dataset import (
     number_after,
     read_dataset,
     read_few_shot,
+    relabelled,
     split_tasks,
 )
 from polygym.environments.hooks import marked
@@ -147,10 +148,7 @@ class Environment:
             return self
         clone = copy.copy(self)
         clone.name = name
-        clone._tasks = {
-            split: [Task(name, task.id, task.prompt, task.answer, task.info) for task in tasks]
-            for split, tasks in self._tasks.items()
-        }
+        clone._tasks = {split: relabelled(tasks, name) for split, tasks in self._tasks.items()}
         clone.rubric = self.rubric.rebound(self, clone)
         clone._find_hooks()
         return clone
@@ -183,7 +181,7 @@ class Environment:
             )
         return rubric
 
-    def _read_tasks(self, dataset: Any, eval_dataset: Any, held_out: float, seed: int) -> dict[str, list[Task]]:
+    def _read_tasks(self, dataset: Any, eval_dataset: Any, held_out: float, seed: int) -> dict[str, Sequence[Task]]:
         if dataset is None:
             raise UsageError(
                 f"environment {self.name!r} has no dataset; give dataset=[{{'question': ..., 'answer': ...}}]"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from polygym.errors import UsageError, nearest
 from polygym.messages import Message, as_messages
-from polygym.rollout import Task
+from polygym.rollout import Task, TaskId
 from polygym.rows import assign_ids, read_rows
 
 ROW_KEYS = ("id", "question", "prompt", "answer", "info")
@@ -83,10 +83,32 @@ def _build_task(row: Mapping[str, Any], environment: str, where: str) -> Task:
 
 def number_after(tasks: Sequence[Task], others: Sequence[Task]) -> list[Task]:
     """`tasks` with new ids where theirs only number them (0, 1, 2, ...): they go on after the largest of `others`."""
-    if [task.id for task in tasks] != list(range(len(tasks))):
-        return list(tasks)
-    start = 1 + max((task.id for task in others if isinstance(task.id, int)), default=-1)
-    return [Task(task.environment, start + i, task.prompt, task.answer, task.info) for i, task in enumerate(tasks)]
+    ids = ids_after([task.id for task in tasks], [task.id for task in others])
+    return [
+        task if task.id == id else Task(task.environment, id, task.prompt, task.answer, task.info)
+        for task, id in zip(tasks, ids, strict=True)
+    ]
+
+
+def ids_after(ids: Sequence[TaskId], others: Sequence[TaskId]) -> list[TaskId]:
+    """The ids of `number_after`.
+
+    >>> ids_after([0, 1], [0, 7, "a"]), ids_after([0, 2], [0, 7])
+    ([8, 9], [0, 2])
+    """
+    if list(ids) != list(range(len(ids))):
+        return list(ids)
+    start = 1 + max((id for id in others if isinstance(id, int)), default=-1)
+    return list(range(start, start + len(ids)))
+
+
+def relabelled(tasks: Sequence[Task], environment: str) -> Sequence[Task]:
+    """The tasks under another environment's name; those that are not all in memory know how themselves."""
+    named = getattr(tasks, "named", None)
+    if named is not None:
+        found: Sequence[Task] = named(environment)
+        return found
+    return [Task(environment, task.id, task.prompt, task.answer, task.info) for task in tasks]
 
 
 def content_key(task: Task) -> str:
@@ -105,45 +127,60 @@ def split_tasks(tasks: Sequence[Task], held_out: float, seed: int) -> tuple[list
     Raises:
         UsageError: when `held_out` is outside [0, 1).
     """
-    if isinstance(held_out, bool) or not isinstance(held_out, (int, float)) or not 0 <= held_out < 1:
-        raise UsageError(f"held_out={held_out!r} is outside [0, 1); it is the fraction of tasks kept for evaluation")
     keys = [content_key(task) for task in tasks]
-    unique = set(keys)
-    count = round(held_out * len(unique))
-    if held_out > 0:
-        count = min(max(count, 1), len(unique) - 1)
-    chosen = set(sorted(unique, key=lambda key: hashlib.blake2b(f"{seed}/{key}".encode()).digest())[:count])
+    chosen = held_out_keys(keys, held_out, seed)
     train = [task for task, key in zip(tasks, keys, strict=True) if key not in chosen]
     return train, [task for task, key in zip(tasks, keys, strict=True) if key in chosen]
 
 
-def check_disjoint(
-    train: Sequence[Task],
-    held_out: Sequence[Task],
-    environment: str,
-    *,
-    key: Callable[[Task], str] = content_key,
-    called: tuple[str, str] = ("dataset", "eval_dataset"),
-) -> None:
+def held_out_keys(keys: Iterable[str], held_out: float, seed: int) -> set[str]:
+    """Which contents are held out; see `split_tasks`."""
+    if isinstance(held_out, bool) or not isinstance(held_out, (int, float)) or not 0 <= held_out < 1:
+        raise UsageError(f"held_out={held_out!r} is outside [0, 1); it is the fraction of tasks kept for evaluation")
+    unique = set(keys)
+    count = round(held_out * len(unique))
+    if held_out > 0:
+        count = min(max(count, 1), len(unique) - 1)
+    return set(sorted(unique, key=lambda key: hashlib.blake2b(f"{seed}/{key}".encode()).digest())[:count])
+
+
+def check_disjoint(train: Sequence[Task], held_out: Sequence[Task], environment: str) -> None:
     """Check that two splits given by the user share no id and no content.
 
     Raises:
         UsageError: names the first pair that is shared.
     """
+    ours, theirs = ([(task.id, content_key(task)) for task in part] for part in (train, held_out))
+    check_parts(ours, theirs, environment, ("dataset", "eval_dataset"))
+
+
+def check_parts(
+    train: Sequence[tuple[TaskId, str]],
+    held_out: Sequence[tuple[TaskId, str]],
+    environment: str,
+    called: tuple[str, str],
+) -> None:
+    """Check that two parts share no id and no content, each given as (id, content).
+
+    Args:
+        called: what the parts are called in messages.
+
+    Raises:
+        UsageError: names the first pair that is shared.
+    """
     first, second = called
-    ids = {task.id for task in train}
-    contents = {key(task): task for task in train}
-    for task in held_out:
-        if task.id in ids:
+    ids = {id for id, _ in train}
+    contents = {content: id for id, content in train}
+    for id, content in held_out:
+        if id in ids:
             raise UsageError(
-                f"environment {environment!r}: id {task.id!r} is in {first} and in {second}; an id names one task: "
-                "leave ids out or make them unique"
+                f"environment {environment!r}: id {id!r} is in {first} and in {second}; an id names one task: leave "
+                "ids out or make them unique"
             )
-        twin = contents.get(key(task))
-        if twin is not None:
+        if content in contents:
             raise UsageError(
-                f"environment {environment!r}: task {task.id!r} of {second} is also in {first} (task {twin.id!r}); "
-                f"remove it from one, or leave {second} out and a part of {first} is held out"
+                f"environment {environment!r}: task {id!r} of {second} is also in {first} (task {contents[content]!r});"
+                f" remove it from one, or leave {second} out and a part of {first} is held out"
             )
 
 

@@ -55,7 +55,9 @@ class EnvGroup(Environment):
         check_names([name])
         self.name = name
         self.env_names = names
-        self.weights = normalize_weights(weights, [len(env.tasks("train")) for env in envs])
+        self.weights = normalize_weights(
+            weights, [sum(len(leaf.tasks("train")) for leaf in env.leaves().values()) for env in envs]
+        )
         self._leaves: dict[str, Environment] = {}
         self._shares: dict[str, float] = {}
         for child_name, child, weight in zip(names, envs, self.weights, strict=True):

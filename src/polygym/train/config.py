@@ -81,8 +81,8 @@ class EnvEntry(NamedEntry):
     )
     play: Literal["here", "agent"] | None = Field(
         None,
-        description="who plays rows: `here` the run, `agent` the agent that they name, which asks the run's policy; where "
-        "not given, here where that is a simple_agent",
+        description="who plays rows: `here` the run, `agent` the agent that they name, which asks the run's policy; "
+        "where not given, here where that is a simple_agent",
     )
 
     @model_validator(mode="after")

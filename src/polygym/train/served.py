@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from polygym.collect.agent_play import AgentEnvironment
+from polygym.data.files import read_lines
 from polygym.environments import EnvGroup, Environment, load_environment
 from polygym.environments.names import environment_of_agent
 from polygym.environments.remote import RemoteEnvironment
@@ -31,7 +32,7 @@ def load_entry(entry: EnvEntry | SFTEnvConfig) -> Environment:
         return load_environment(entry.id, **entry.args)
     assert isinstance(entry, EnvEntry)
     held_out = HELD_OUT if entry.held_out is None else entry.held_out
-    files = [None if path is None else RowFile.read(path) for path in (entry.rows, entry.eval_rows)]
+    files = [None if path is None else RowFile.read(path, read_lines(path)) for path in (entry.rows, entry.eval_rows)]
     if entry.url is not None or entry.server is not None:
         for file in files:
             _check_one_agent(file)
@@ -50,7 +51,7 @@ def load_entry(entry: EnvEntry | SFTEnvConfig) -> Environment:
     return EnvGroup(children, weights=sizes)  # a blend says the shares by what it holds
 
 
-_NO_ROWS = RowFile("rows", [], [])
+_NO_ROWS = RowFile("rows", [])
 
 
 def _environment(
@@ -75,9 +76,7 @@ def _environment(
 
 def _check_one_agent(file: RowFile | None) -> None:
     """Refuse rows of several environments where one server is to hold them all."""
-    references = [row.get("agent_ref") for row in file.rows] if file is not None else []
-    named = sorted({str(found.get("name")) for found in references if isinstance(found, dict)})
-    if file is not None and len(named) > 1:
+    if file is not None and len(named := sorted(file.agents)) > 1:
         raise UsageError(
             f"{file.path} holds rows of {len(named)} agents ({', '.join(named[:5])}), but all would go to one server; "
             "give rows alone, and each is played where it says"
