@@ -26,7 +26,7 @@ Row = dict[str, Any]
 Key = tuple[Any, ...]
 
 _WIRE_PREFIX = "_ng_"
-_LONE_SURROGATE_HINT = "\\ud"
+_LONE_SURROGATE_HINTS = ("\\ud", "\\uD")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN_ROWS = 10
 
@@ -176,7 +176,7 @@ def parse_row(raw: bytes, line: int, name: str) -> Row:
         raise fault("not_object", f"a row must be an object {{...}}, got {type(row).__name__}; write one object a line")
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(row, MAX_DEPTH):
         raise fault("invalid_json", _TOO_DEEP)
-    if _LONE_SURROGATE_HINT in text.lower():
+    if any(hint in text for hint in _LONE_SURROGATE_HINTS):
         try:
             json.dumps(row, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError as error:
