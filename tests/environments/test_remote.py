@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 
 from environments.worlds import Countdown, Script, call, rows, single
 from polygym.environments import EnvGroup, State, ToolEnv, cleanup, play
+from polygym.environments.episode import play_session
 from polygym.environments.http import Cookies, HttpClient, ServerError
 from polygym.environments.remote import RemoteEnvironment, remote_task
 from polygym.environments.remote_session import RemoteSession
@@ -315,20 +316,12 @@ def test_it_is_an_environment_like_any_other() -> None:
 def test_a_session_can_be_joined_and_is_then_left_as_it_is() -> None:
     plain = Plain({"reward": 1})
     with served(plain.app) as url:
-        environment = RemoteEnvironment(url).joining("session=mine; other=2")
-        shown: list[RemoteSession] = []
-        rollout = asyncio.run(
-            play(
-                environment.showing(shown.append),
-                remote_task(ROW),
-                Script(call("look", "1"), "done"),
-                sampling=Sampling(),
-                seed=0,
-            )
-        )
+        task = remote_task(ROW)
+        session = RemoteSession(RemoteEnvironment(url), task, seed=0, joined="session=mine; other=2")
+        rollout = asyncio.run(play_session(session, Script(call("look", "1"), "done"), sampling=Sampling()))
     assert [(path, cookie) for path, _, cookie in plain.seen] == [("look", "session=mine; other=2")]
     assert (rollout.reward, rollout.cause, rollout.stop_reason) == (None, None, "answered")
-    assert shown[0].cookies.header == "session=s1; other=2"
+    assert session.cookies.header == "session=s1; other=2"
 
 
 def test_a_token_is_sent_and_a_missing_one_is_a_refusal() -> None:

@@ -47,7 +47,7 @@ async def play(
     max_total_tokens: int | None = None,
     timeout_seconds: float | None = None,
 ) -> Rollout:
-    """Play one task once.
+    """Play one task once, in a session of its own.
 
     Args:
         seed: of this rollout; turn t samples with `derive_seed(seed, t)`.
@@ -62,15 +62,41 @@ async def play(
     Raises:
         BadRewardError: when a reward function returns something that is no number.
     """
+    return await play_session(
+        environment.leaf_of(task).open_session(task, seed=seed),
+        policy,
+        sampling=sampling,
+        group_id=group_id,
+        rollout_index=rollout_index,
+        step=step,
+        max_turns=max_turns,
+        max_total_tokens=max_total_tokens,
+        timeout_seconds=timeout_seconds,
+    )
+
+
+async def play_session(
+    session: EnvironmentSession,
+    policy: Policy,
+    *,
+    sampling: Sampling,
+    group_id: str = "",
+    rollout_index: int = 0,
+    step: int | None = None,
+    max_turns: int | None = None,
+    max_total_tokens: int | None = None,
+    timeout_seconds: float | None = None,
+) -> Rollout:
+    """`play` in a session that has not been set up yet, for those who have something to read from it afterwards."""
     if max_total_tokens is not None and max_total_tokens < 1:
         raise UsageError(f"max_total_tokens={max_total_tokens!r} must be at least 1, or None for no limit")
-    session = environment.leaf_of(task).open_session(task, seed=seed)
+    task = session.task
     rollout = Rollout(
         task.environment,
         task.id,
         group_id,
         rollout_index,
-        seed,
+        session.state["seed"],
         messages=session.messages,
         answer=task.answer,
         metrics=session.metrics,

@@ -6,8 +6,7 @@ server what an `EnvironmentSession` would find out itself, and `play` knows no d
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polygym.environments.base import SPLITS, Environment, Split, check_max_turns
@@ -71,11 +70,9 @@ class RemoteEnvironment(Environment):
         self.preamble = []
         self.stops = self.cleanups = ()
         of_rows = [remote_task(row, name) for row in rows or ()]
-        self._tasks = {split: of_rows if tasks is None else list(tasks[split]) for split in SPLITS}
+        self._tasks = {split: of_rows if tasks is None else tasks[split] for split in SPLITS}
         self.client = HttpClient(url, token=token, deadline_seconds=deadline_seconds)
         self.model = model
-        self._cookies: str | None = None
-        self._on_session: Callable[[RemoteSession], None] | None = None
 
     def tools_of(self, task: Task) -> list[ToolSpec]:
         """The tools in the task's row."""
@@ -83,25 +80,7 @@ class RemoteEnvironment(Environment):
 
     def open_session(self, task: Task, *, seed: int) -> RemoteSession:
         """An episode whose half of the environment is at the server."""
-        session = RemoteSession(self, task, seed=seed, joined=self._cookies)
-        if self._on_session is not None:
-            self._on_session(session)
-        return session
-
-    def joining(self, cookie_header: str) -> RemoteEnvironment:
-        """This environment for one episode that somebody else has begun and will grade.
-
-        Its session is named by a `Cookie` header; it is neither seeded nor verified nor closed, and its score is empty.
-        """
-        other = copy.copy(self)
-        other._cookies = cookie_header
-        return other
-
-    def showing(self, on_session: Callable[[RemoteSession], None]) -> RemoteEnvironment:
-        """This environment with someone who is shown each session when it begins."""
-        other = copy.copy(self)
-        other._on_session = on_session
-        return other
+        return RemoteSession(self, task, seed=seed)
 
     def tasks(self, split: Split = "train") -> Sequence[Task]:
         """The tasks of the rows, whatever the split."""

@@ -53,7 +53,12 @@ _NAME = re.compile(r"[\w-]+", re.ASCII)
 
 
 class RemoteSession(EnvironmentSession):
-    """One episode at a resources server. `verdict` is the whole reply to `/verify`, once there is one."""
+    """One episode at a resources server. `verdict` is the whole reply to `/verify`, once there is one.
+
+    Args:
+        joined: the `Cookie` header of a session that somebody else has begun and will grade: it is neither seeded nor
+            verified nor closed, and its score is empty.
+    """
 
     __slots__ = (
         "_client",
@@ -134,7 +139,7 @@ class RemoteSession(EnvironmentSession):
 
     def finished_row(self, turns: Sequence[Turn]) -> Row:
         """The row with the response of the whole episode, as `/verify` is sent it."""
-        begin = len(self.state["prompt"])
+        begin = len(self.prompt)
         replies: list[list[Message]] = []
         for message in self.messages[begin:]:
             if message.role == "assistant":
@@ -176,7 +181,7 @@ class RemoteSession(EnvironmentSession):
             if self._told.get("prompt"):
                 self.state["prompt"] = self._messages(self._told["prompt"], "/seed_session")
             self._reason = self._told.get("stop_reason")
-        self.messages += self.state["prompt"]
+        self._begin(self.state["prompt"])
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> bool:
         if self._told.get("parallel_tool_calls") and len(calls) > 1:

@@ -34,14 +34,17 @@ class EpisodeFailure(Exception):
 class EnvironmentSession:
     """One episode as its environment sees it. `messages` and `state` live as long as it does.
 
+    `prompt` is what the messages begin with, whatever hooks have made of it; empty before `set_up`.
+
     Args:
         environment: a leaf.
         task: what is asked.
         seed: of this episode, for hooks that draw (`state["seed"]`).
-        messages: the prompt where it is given; default `environment.prompt(task)`.
+        prompt: where it is given; default `environment.prompt(task)`.
     """
 
     __slots__ = (
+        "_given_prompt",
         "environment",
         "environment_seconds",
         "grading_seconds",
@@ -53,11 +56,12 @@ class EnvironmentSession:
     )
 
     def __init__(
-        self, environment: Environment, task: Task, *, seed: int, messages: Sequence[Message] | None = None
+        self, environment: Environment, task: Task, *, seed: int, prompt: Sequence[Message] | None = None
     ) -> None:
         self.environment = environment
         self.task = task
-        self.prompt = messages
+        self.prompt: list[Message] = []
+        self._given_prompt = prompt
         self.messages: list[Message] = []
         self.metrics: dict[str, float | None] = {}
         self.environment_seconds = self.grading_seconds = 0.0
@@ -90,12 +94,12 @@ class EnvironmentSession:
             EpisodeFailure: here and in every other method, where foreign code fails.
         """
         environment = self.environment
-        prompt = self.prompt
+        prompt = self._given_prompt
         self.state["prompt"] = await self._ask("prompt", environment.prompt, self.task) if prompt is None else prompt
         returned = await self._ask("setup_state", environment.setup_state, self.state)
         if returned is not None:
             self._adopt(returned, "setup_state")
-        self.messages += _as_messages(self.state["prompt"], "setup_state")
+        self._begin(_as_messages(self.state["prompt"], "setup_state"))
 
     def answered(self, message: Message) -> None:
         """Take what the policy said."""
@@ -164,6 +168,10 @@ class EnvironmentSession:
             except TimeoutError:
                 cause = cause or Cause("timeout", f"{name} took longer than {timeout_seconds:g} s")
         return cause
+
+    def _begin(self, prompt: list[Message]) -> None:
+        self.prompt = prompt
+        self.messages += prompt
 
     def _with_metrics(self, scored: dict[str, float | None]) -> dict[str, float | None]:
         """The numbers that the hooks left in the state, and those of the rubric."""

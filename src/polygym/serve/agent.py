@@ -22,18 +22,17 @@ from prometheus_client import Counter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from polygym.environments.episode import play
+from polygym.environments.episode import play_session
 from polygym.environments.http import RETRIES, ServerError
 from polygym.environments.remote import RemoteEnvironment, remote_task
 from polygym.environments.remote_session import BAD_REWARD, RemoteSession
-from polygym.environments.wire_rows import AGENTS, ROLLOUT_INDEX, SEED
+from polygym.environments.wire_rows import AGENTS, ROLLOUT_INDEX, seed_of
 from polygym.errors import UsageError
 from polygym.policies.base import Policy, Request, Sampling
 from polygym.policies.responses_policy import ResponsesPolicy
 from polygym.policies.responses_wire import read_create_params
 from polygym.rewards.rubric import BadRewardError
-from polygym.rollout import Cause, Rollout, Task, Turn
-from polygym.seeds import derive_seed
+from polygym.rollout import Cause, Rollout, Turn
 from polygym.serve.app import HttpError, create_app, json_response, read_object
 from polygym.serve.hang_up import until_hung_up
 
@@ -122,7 +121,8 @@ class AgentServer:
     async def _run(self, request: HttpRequest) -> Response:
         row = await read_object(request)
         task = remote_task(row, self.environment.name)
-        rollout, session = await self._play(self.environment, task, request)
+        session = RemoteSession(self.environment, task, seed=seed_of(row, task))
+        rollout = await self._play(session, request)
         reply = session.verdict or session.finished_row(rollout.turns)
         answer = {**reply, **rollout.to_row()}
         if rollout.cause is not None:
@@ -131,9 +131,12 @@ class AgentServer:
         return json_response(answer)
 
     async def _responses(self, request: HttpRequest) -> Response:
-        task = remote_task({"responses_create_params": await read_object(request)}, self.environment.name)
-        environment = self.environment.joining(request.headers.get("cookie", ""))
-        rollout, session = await self._play(environment, task, request)
+        row = {"responses_create_params": await read_object(request)}
+        task = remote_task(row, self.environment.name)
+        session = RemoteSession(
+            self.environment, task, seed=seed_of(row, task), joined=request.headers.get("cookie", "")
+        )
+        rollout = await self._play(session, request)
         if rollout.cause is not None:
             raise HttpError(_STATUSES.get(rollout.cause.kind, 502), rollout.cause.kind, rollout.cause.message)
         response = json_response(session.finished_row(rollout.turns)["response"])
@@ -148,39 +151,33 @@ class AgentServer:
             raise HttpError(502, "server", str(error)) from error
         return Response(answer.body, answer.status, media_type=answer.content_type)
 
-    async def _play(
-        self, environment: RemoteEnvironment, task: Task, request: HttpRequest
-    ) -> tuple[Rollout, RemoteSession]:
-        """One rollout of the row in `task`, which says how to sample and which rollout of its task this is."""
+    async def _play(self, session: RemoteSession, request: HttpRequest) -> Rollout:
+        """One rollout of the session's row, which says how to sample and which rollout of its task this is."""
+        task = session.task
         params = read_create_params(task.info["responses_create_params"])
         index = task.info.get(ROLLOUT_INDEX) or 0
-        seed = task.info.get(SEED)
-        if seed is None:
-            seed = derive_seed(0, task.environment, task.id, index)
         group_id = f"{task.environment}/{task.id!r}"
-        sessions: list[RemoteSession] = []
         playing = asyncio.current_task()
         assert playing is not None
         self._playing.add(playing)
         try:
             async with until_hung_up(request):
-                rollout = await play(
-                    environment.showing(sessions.append),
-                    task,
+                return await play_session(
+                    session,
                     _Asking(self.policy, params.extra) if params.extra else self.policy,
                     sampling=replace(Sampling(), **params.sampling),
-                    seed=seed,
                     group_id=group_id,
                     rollout_index=index,
                     max_total_tokens=self.max_total_tokens,
                     timeout_seconds=self.timeout_seconds,
                 )
         except BadRewardError as error:
-            rollout = Rollout(task.environment, task.id, group_id, index, seed, sessions[0].messages, task.answer)
+            seed = session.state["seed"]
+            rollout = Rollout(task.environment, task.id, group_id, index, seed, session.messages, task.answer)
             rollout.cause, rollout.stop_reason = Cause(BAD_REWARD, str(error)), "error"
+            return rollout
         finally:
             self._playing.discard(playing)
-        return rollout, sessions[0]
 
 
 class _Asking(Policy):

@@ -18,7 +18,7 @@ from polygym.environments.base import Environment
 from polygym.environments.remote_session import BAD_REWARD
 from polygym.environments.session import EnvironmentSession, EpisodeFailure
 from polygym.environments.tool import ToolEnv, check_call
-from polygym.environments.wire_rows import ROLLOUT_INDEX, SEED, task_of, without_preamble
+from polygym.environments.wire_rows import seed_of, task_of, without_preamble
 from polygym.errors import UsageError
 from polygym.messages import Message
 from polygym.policies.responses_wire import read_output
@@ -26,7 +26,6 @@ from polygym.policies.wire import decoded_call
 from polygym.policies.wire_input import read_messages
 from polygym.rewards.rubric import BadRewardError
 from polygym.rollout import Cause, Turn
-from polygym.seeds import derive_seed
 from polygym.serve.app import HttpError
 from polygym.serve.resources import ResourcesServer, ToolReply, Verdict
 from polygym.serve.sessions import Session
@@ -134,10 +133,7 @@ class EnvironmentServer(ResourcesServer):
         task = task_of(row, environment.name)
         prompt = list(task.prompt)
         task = replace(task, prompt=tuple(without_preamble(prompt, environment.preamble)))
-        seed = row.get(SEED)
-        if seed is None:
-            seed = derive_seed(0, environment.name, task.id, row.get(ROLLOUT_INDEX) or 0)
-        episode = EnvironmentSession(environment, task, seed=seed, messages=list(prompt))
+        episode = EnvironmentSession(environment, task, seed=seed_of(row, task), prompt=list(prompt))
         try:
             await episode.set_up()
             reason = await episode.stopped()
@@ -152,7 +148,6 @@ class EnvironmentServer(ResourcesServer):
             told["prompt"] = [message.to_dict() for message in episode.messages]
         if reason is not None:
             told["stop_reason"] = reason
-        episode.prompt = list(episode.messages)
         return episode, told
 
     def _hear(self, row: dict[str, Any], episode: EnvironmentSession) -> list[Turn]:
@@ -166,11 +161,10 @@ class EnvironmentServer(ResourcesServer):
             raise HttpError(422, "invalid_request", "/verify needs the row and its `response`, an object with `output`")
         said = read_output(output)
         if _turns(episode) < sum(message.role == "assistant" for message in said):
-            prompt = episode.prompt or ()
-            episode.messages[:] = [*prompt, *said]
+            episode.messages[:] = [*episode.prompt, *said]
             episode.state["turn"] = sum(message.role == "assistant" for message in said)
             self._count_refused(said, episode)
-        heard = episode.messages[len(episode.prompt or ()) :]
+        heard = episode.messages[len(episode.prompt) :]
         return [Turn(message) for message in heard if message.role == "assistant"]
 
     def _count_refused(self, said: list[Message], episode: EnvironmentSession) -> None:
