@@ -72,6 +72,8 @@ class Patience:
             if self.is_dead:
                 self._say(f"has failed for {self.failing_seconds:.0f} s and is not waited for: {self.cause.message}")
                 return False
+            if self.failing_seconds > TOLD_SECONDS and not self._told:
+                self._say(f"fails and is waited for: {self.cause.message}")
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
         return True
 
@@ -92,8 +94,6 @@ class Patience:
         self._until = self._since + RETURN_SECONDS + more_seconds
         self._trying = False
         self._next_try_at = now + min(LONGEST_WAIT_SECONDS, backoff_seconds(self._tries + 1))
-        if now - self._since > TOLD_SECONDS and not self._told:
-            self._say(f"fails and is waited for: {cause.message}")
 
     def broken_off(self) -> None:
         """A try has ended without telling anything of the server."""
