@@ -66,7 +66,7 @@ def test_a_demonstration_that_is_too_short_or_missing_is_a_cause() -> None:
     env.turns = 2
     task = env.tasks()[0]
     assert run(env, OraclePolicy(env)).cause == Cause(
-        "oracle", f"turn 2: the demonstration of task {task.id!r} of 'landing' has 2 turns, but the episode goes on"
+        "oracle", f"turn 2: the demonstration of task {task.id!r} of 'landing' has 2 turns, and turn 2 was asked for"
     )
     rollout = run(shown(None), OraclePolicy(shown(None)))
     assert rollout.cause is not None

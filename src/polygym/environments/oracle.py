@@ -5,6 +5,8 @@ The one idea: an environment that can show how its reward is earned can be teste
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from polygym.environments.base import Environment
 from polygym.errors import PolicyError, UsageError
 from polygym.messages import Message, as_messages
@@ -30,6 +32,40 @@ def demonstration(environment: Environment, task: Task) -> list[Message] | None:
     return messages
 
 
+def demonstrated_answers(environment: Environment, task: Task) -> list[Message]:
+    """What the policy says in the demonstration of a task, one message a turn.
+
+    Raises:
+        PolicyError: when there is none.
+        UsageError: as `demonstration`.
+    """
+    messages = demonstration(environment, task)
+    if messages is None:
+        raise PolicyError(
+            f"task {task.id!r} of {task.environment!r} has no demonstration; define demonstrate(task)", kind="oracle"
+        )
+    return [message for message in messages if message.role == "assistant"]
+
+
+def next_answer(
+    answers: Sequence[Message], task: Task, conversation: Sequence[Message], prompt: Sequence[Message]
+) -> Turn:
+    """The first of a task's demonstrated answers that a conversation, which began with `prompt`, does not have yet.
+
+    Raises:
+        PolicyError: when it has them all.
+    """
+    given = sum(message.role == "assistant" for message in conversation)
+    given -= sum(message.role == "assistant" for message in prompt)
+    if not 0 <= given < len(answers):
+        raise PolicyError(
+            f"the demonstration of task {task.id!r} of {task.environment!r} has {len(answers)} turns, and turn "
+            f"{given} was asked for",
+            kind="oracle",
+        )
+    return Turn(answers[given])
+
+
 class OraclePolicy(Policy):
     """Plays the assistant messages of `demonstrate(task)`, one a turn.
 
@@ -43,7 +79,7 @@ class OraclePolicy(Policy):
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
-        self._shown: dict[tuple[str, TaskId], list[Message]] = {}
+        self._answers: dict[tuple[str, TaskId], list[Message]] = {}
 
     async def complete(self, request: Request) -> Turn:
         """The demonstration's next message.
@@ -54,26 +90,7 @@ class OraclePolicy(Policy):
         task = request.task
         if task is None:
             raise PolicyError("the oracle was asked without a task", kind="oracle")
-        answers = self._answers(task)
-        done = sum(message.role == "assistant" for message in request.messages) - sum(
-            message.role == "assistant" for message in self.environment.prompt(task)
-        )
-        if done >= len(answers):
-            raise PolicyError(
-                f"the demonstration of task {task.id!r} of {task.environment!r} has {len(answers)} turns, "
-                "but the episode goes on",
-                kind="oracle",
-            )
-        return Turn(answers[done])
-
-    def _answers(self, task: Task) -> list[Message]:
         key = (task.environment, task.id)
-        if key not in self._shown:
-            messages = demonstration(self.environment, task)
-            if messages is None:
-                raise PolicyError(
-                    f"task {task.id!r} of {task.environment!r} has no demonstration; define demonstrate(task)",
-                    kind="oracle",
-                )
-            self._shown[key] = [message for message in messages if message.role == "assistant"]
-        return self._shown[key]
+        if key not in self._answers:
+            self._answers[key] = demonstrated_answers(self.environment, task)
+        return next_answer(self._answers[key], task, request.messages, self.environment.prompt(task))

@@ -7,12 +7,12 @@ first named. What a request names is among the given environments or registered:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from polygym.environments.base import Environment
-from polygym.environments.oracle import demonstration
+from polygym.environments.oracle import demonstrated_answers, next_answer
 from polygym.environments.registry import list_environments, load_environment
 from polygym.environments.wire_rows import without_preamble
 from polygym.errors import PolicyError, UsageError, nearest
@@ -51,15 +51,7 @@ class RowOracle(Policy):
             raise PolicyError(
                 'the oracle was asked without a task; send "task": {"environment": NAME, "row": ROW}', "oracle"
             )
-        answers = self._demonstration(task)
-        done = _answers_in(request.messages) - _answers_in(task.prompt)
-        if not 0 <= done < len(answers):
-            raise PolicyError(
-                f"the demonstration of task {task.id!r} of {task.environment!r} has {len(answers)} turns, and turn "
-                f"{done} was asked for",
-                "oracle",
-            )
-        return Turn(answers[done])
+        return next_answer(self._demonstration(task), task, request.messages, task.prompt)
 
     def _demonstration(self, task: Task) -> list[Message]:
         key = repr(task)  # ids of rows from different files may be equal
@@ -68,17 +60,15 @@ class RowOracle(Policy):
             environment = self._environment(task.environment)
             prompt = without_preamble(list(task.prompt), environment.preamble)
             try:
-                messages = demonstration(environment, replace(task, prompt=tuple(prompt)))
+                answers = demonstrated_answers(environment, replace(task, prompt=tuple(prompt)))
+            except PolicyError:
+                raise
             except Exception as error:  # an author's code, and a row from anywhere
                 raise PolicyError(
                     f"demonstrate of {task.environment!r} raised {type(error).__name__} for task {task.id!r}: {error}",
                     "oracle",
                 ) from error
-            if messages is None:
-                raise PolicyError(
-                    f"task {task.id!r} of {task.environment!r} has no demonstration; define demonstrate(task)", "oracle"
-                )
-            answers = self._answers[key] = [message for message in messages if message.role == "assistant"]
+            self._answers[key] = answers
             if len(self._answers) > REMEMBERED:
                 self._answers.popitem(last=False)
         return answers
@@ -94,7 +84,3 @@ class RowOracle(Policy):
             id, arguments = known[name]
             self._environments[name] = load_environment(id, **arguments)
         return self._environments[name]
-
-
-def _answers_in(messages: Sequence[Message]) -> int:
-    return sum(message.role == "assistant" for message in messages)
