@@ -160,6 +160,15 @@ def test_example_multi_step_trains_at_a_server_as_in_process(
     assert max(rollout["turns"] for rollout in rollouts) >= 3
 
 
+def test_a_run_at_a_server_goes_on_where_it_stopped(keys: str, guided: None, tmp_path: Path) -> None:
+    loop.run(config(tmp_path / "whole", keys, "eval.num_examples=0"))
+    loop.run(config(tmp_path / "cut", keys, "eval.num_examples=0", "max_steps=1"))
+    loop.run(config(tmp_path / "cut", keys, "eval.num_examples=0"), resume=True)
+    for name in ("metrics.jsonl", STEPS[1]):
+        rows = [list(map(without_times, lines(tmp_path / side / "run" / name))) for side in ("whole", "cut")]
+        assert rows[0] == rows[1], name
+
+
 def test_commands_take_a_served_environment_by_its_address(keys: str, url: str, tmp_path: Path) -> None:
     config(tmp_path, keys, "eval.num_examples=0")
     address, rows = url, keys.split('"')[5]
