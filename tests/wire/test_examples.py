@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,11 @@ from openai.types.responses import Response
 from policies.loopback import Loopback, as_json
 from polygym import load_environment
 from polygym.environments.wire_rows import check_row, task_of
-from polygym.messages import Message
+from polygym.messages import Message, ToolSpec
 from polygym.policies.base import Policy, Request, Sampling
+from polygym.policies.outcomes import turn_of
 from polygym.policies.responses_policy import ResponsesPolicy
-from polygym.policies.responses_wire import classify_response, read_create_params, read_output, read_response
+from polygym.policies.responses_wire import classify_response, read_create_params, read_output
 from polygym.policies.wire import native_turn, read_sample, read_usage
 from polygym.policies.wire_input import read_messages
 from polygym.rollout import Turn
@@ -46,6 +47,11 @@ ENDPOINTS = [name for name in EXAMPLES if "path" in EXAMPLES[name] and EXAMPLES[
 MODEL = [name for name in ENDPOINTS if EXAMPLES[name]["kind"] == "model"]
 RESPONSES = [name for name in MODEL if name.startswith("model_responses_") and "status" not in EXAMPLES[name]]
 CHATS = [name for name in MODEL if name.startswith("model_chat")]
+
+
+def read_response(body: Any, tools: Sequence[ToolSpec] = (), position: int = 0) -> Turn:
+    """The turn that a client reads in a response."""
+    return turn_of(classify_response(200, body), body, tools, position)
 
 
 class Said(Policy):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from polygym.errors import UsageError, nearest
@@ -20,20 +21,16 @@ from polygym.policies.asking import Asker, check_whole
 from polygym.policies.base import Request
 from polygym.policies.endpoint import Endpoint, encode, openai_address
 from polygym.policies.hermes import as_plain_messages
-from polygym.policies.outcomes import Outcome
-from polygym.policies.wire import native_turn, read_usage, token_fields_of, wire_messages
-from polygym.rollout import Turn, Usage
+from polygym.policies.outcomes import Outcome, turn_of
+from polygym.policies.wire import token_fields_of, wire_messages
+from polygym.rollout import Turn
 
 ToolCalls = Literal["native", "text"]
 
-_OWN_KEYS = {"model", "messages", "tools", "max_tokens", "max_completion_tokens"} | {
-    "temperature",
-    "top_p",
-    "stop",
-    "seed",
-    "n",
-    "stream",
-}
+_OWN_KEYS = frozenset(
+    {"max_completion_tokens", "max_tokens", "messages", "model", "n", "seed", "stop", "stream", "temperature", "tools",
+     "top_p"}
+)  # fmt: skip
 
 
 class OpenAIPolicy:
@@ -122,7 +119,12 @@ class OpenAIPolicy:
             PolicyError: of kind `endpoint`, `timeout`, `rate_limited`, `empty_response` or `refused`.
         """
         outcome, answer = await self.asker.ask(self._send, self._fields(request))
-        return self._turn(request, outcome, read_usage(answer, outcome.sample))
+        turn = turn_of(outcome, answer, request.tools, len(request.messages))
+        if self.tool_calls == "native" or not request.tools or outcome.sample is None:
+            return turn
+        parsed = parse_tool_calls(outcome.sample.content, request.tools, finish_reason=turn.finish_reason)
+        reasoning = outcome.sample.reasoning or parsed.reasoning
+        return replace(turn, message=Message("assistant", parsed.content, parsed.calls, reasoning=reasoning))
 
     async def close(self) -> None:
         """Close this event loop's connections. Those of other loops close with their loops."""
@@ -153,23 +155,6 @@ class OpenAIPolicy:
         if request.tools and not as_text:
             fields["tools"] = [tool.to_dict() for tool in request.tools]
         return fields
-
-    def _turn(self, request: Request, outcome: Outcome, usage: Usage) -> Turn:
-        sample = outcome.sample
-        if sample is None:
-            return Turn(Message("assistant"), "context", usage)
-        finish_reason = "length" if outcome.action == "stop" else "stop"
-        if self.tool_calls == "native" or not request.tools:
-            return native_turn(sample, request.tools, len(request.messages), finish_reason, usage)
-        parsed = parse_tool_calls(sample.content, request.tools, finish_reason=finish_reason)
-        return Turn(
-            Message("assistant", parsed.content, parsed.calls, reasoning=sample.reasoning or parsed.reasoning),
-            finish_reason,
-            usage,
-            sample.prompt_token_ids,
-            sample.token_ids,
-            sample.logprobs,
-        )
 
     def _hint(self, outcome: Outcome) -> str:
         if outcome.reason == "auth_error":

@@ -19,7 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from polygym.policies.wire import Sample, read_sample
+from polygym.messages import Message, ToolSpec
+from polygym.policies.wire import Sample, native_turn, read_sample, read_usage
+from polygym.rollout import Turn
 
 Action = Literal["continue", "retry", "stop", "fail"]
 
@@ -111,6 +113,17 @@ def classify(
     if 200 <= status < 300:
         return (read or _success)(body, retry_after)
     return replace(_failure(status, body, retry_after), status=status)
+
+
+def turn_of(outcome: Outcome, body: Any, tools: Sequence[ToolSpec], position: int) -> Turn:
+    """The turn, with native calls, that an answer (`continue` or `stop`) is; `context` where the prompt did not fit.
+
+    `position` is the number of messages before it.
+    """
+    usage = read_usage(body, outcome.sample)
+    if outcome.sample is None:
+        return Turn(Message("assistant"), "context", usage)
+    return native_turn(outcome.sample, tools, position, "length" if outcome.action == "stop" else "stop", usage)
 
 
 def _failure(status: int, body: Any, retry_after: float | None) -> Outcome:

@@ -14,13 +14,11 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
-from polygym.messages import Message
 from polygym.policies.asking import Asker, check_whole
 from polygym.policies.base import Request
 from polygym.policies.endpoint import Endpoint, encode, http_address
-from polygym.policies.outcomes import Outcome
+from polygym.policies.outcomes import Outcome, turn_of
 from polygym.policies.responses_wire import classify_response, input_items, tool_items
-from polygym.policies.wire import native_turn, read_usage
 from polygym.rollout import Task, Turn
 
 PATH = "/v1/responses"
@@ -98,11 +96,7 @@ class ResponsesPolicy:
             PolicyError: of kind `endpoint`, `timeout`, `rate_limited`, `empty_response` or `refused`.
         """
         outcome, answer = await self.asker.ask(self._send, self._fields(request))
-        usage = read_usage(answer, outcome.sample)
-        if outcome.sample is None:
-            return Turn(Message("assistant"), "context", usage)
-        finish_reason = "length" if outcome.action == "stop" else "stop"
-        return native_turn(outcome.sample, request.tools, len(request.messages), finish_reason, usage)
+        return turn_of(outcome, answer, request.tools, len(request.messages))
 
     async def close(self) -> None:
         """Close this event loop's connections. Those of other loops close with their loops."""

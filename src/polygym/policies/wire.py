@@ -243,7 +243,7 @@ def read_usage(body: Any, sample: Sample | None) -> Usage:
     return Usage(*numbers)
 
 
-def native_calls(sample: Sample, tools: Sequence[ToolSpec], position: int) -> tuple[ToolCall, ...]:
+def _native_calls(sample: Sample, tools: Sequence[ToolSpec], position: int) -> tuple[ToolCall, ...]:
     """The calls of a sample, arguments decoded; whether they fit the tool is for the environment to check.
 
     A call of something that is not in `tools`, or whose arguments are no JSON object, carries its error. One without an
@@ -283,7 +283,7 @@ def decoded_call(
 def native_turn(sample: Sample, tools: Sequence[ToolSpec], position: int, finish_reason: str, usage: Usage) -> Turn:
     """The turn that a sample with native calls is; `position` is the number of messages before it."""
     content, thought = strip_reasoning(sample.content) if "think" in sample.content else (sample.content, "")
-    calls = native_calls(sample, tools, position)
+    calls = _native_calls(sample, tools, position)
     return Turn(
         Message("assistant", content, calls, reasoning=sample.reasoning or thought),
         finish_reason,

@@ -5,7 +5,7 @@ response whose output also holds what the environment replied. `items` turns mes
 reads a request, `body` writes and reads a response.
 """
 
-from polygym.policies.responses_wire.body import classify_response, read_response, response_body
+from polygym.policies.responses_wire.body import classify_response, response_body
 from polygym.policies.responses_wire.items import input_items, output_items, read_input, read_output, read_turns
 from polygym.policies.responses_wire.params import CreateParams, read_create_params, tool_items
 from polygym.policies.wire_input import read_tools
@@ -18,7 +18,6 @@ __all__ = [
     "read_create_params",
     "read_input",
     "read_output",
-    "read_response",
     "read_tools",
     "read_turns",
     "response_body",

@@ -11,8 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polygym.errors import PolicyError
-from polygym.messages import Message, ToolSpec
+from polygym.messages import Message
 from polygym.policies.outcomes import Outcome, classify, hidden_error, shape_of
 from polygym.policies.responses_wire.items import Item, output_items, reply_items
 from polygym.policies.responses_wire.params import tool_items
@@ -22,7 +21,6 @@ from polygym.policies.wire import (
     WireCall,
     content_texts,
     log_probs,
-    native_turn,
     read_usage,
     token_ids,
     with_call_ids,
@@ -100,19 +98,6 @@ def response_body(
         },
         **{name: params[name] for name in _ECHOED if params.get(name) is not None},
     }
-
-
-def read_response(body: object, tools: Sequence[ToolSpec] = (), position: int = 0) -> Turn:
-    """The turn in a Response object; `position` is the number of messages before it.
-
-    Raises:
-        PolicyError: when there is no answer in it.
-    """
-    outcome = classify_response(200, body)
-    if outcome.sample is None or outcome.action not in ("continue", "stop"):
-        raise PolicyError(f"no answer in the response: {outcome.reason}, {outcome.detail}", "empty_response")
-    finish_reason = "length" if outcome.action == "stop" else "stop"
-    return native_turn(outcome.sample, tools, position, finish_reason, read_usage(body, outcome.sample))
 
 
 def classify_response(status: int, body: Any, retry_after: float | None = None) -> Outcome:

@@ -212,9 +212,7 @@ class _Reader:
             self.messages.append(Message("user" if role == "user" else "system", text))
             return
         tokens = read_tokens(item, where)
-        whole = not isinstance(content, Sequence) or isinstance(
-            content, str
-        )  # a message that a person may have written
+        whole = not isinstance(content, Sequence) or isinstance(content, str)
         if self._texts and (whole or self._whole):
             self.end_answer()
         self._whole = self._whole or whole
