@@ -40,7 +40,7 @@ class Patience:
         self._next_try_at = 0.0
         self._tries = 0
         self._trying = False
-        self._told = ""
+        self._told = ""  # the state that a person was told last
 
     @property
     def is_failing(self) -> bool:
@@ -70,18 +70,19 @@ class Patience:
                 self._tries += 1
                 return True
             if self.is_dead:
-                self._say(f"has failed for {self.failing_seconds:.0f} s and is not waited for: {self.cause.message}")
+                self._say(
+                    "dead", f"has failed for {self.failing_seconds:.0f} s and is not waited for: {self.cause.message}"
+                )
                 return False
             if self.failing_seconds > TOLD_SECONDS and not self._told:
-                self._say(f"fails and is waited for: {self.cause.message}")
+                self._say("failing", f"fails and is waited for: {self.cause.message}")
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
         return True
 
     def worked(self) -> None:
         """A try has ended well."""
         if self._told:
-            self._say("works again")
-            self._told = ""
+            self._say("", "works again")
         self.worked_at = time.monotonic()
         self._since, self._tries, self._trying = None, 0, False
 
@@ -99,7 +100,7 @@ class Patience:
         """A try has ended without telling anything of the server."""
         self._trying = False
 
-    def _say(self, words: str) -> None:
-        if words[:5] != self._told:
-            self._told = words[:5]
+    def _say(self, state: str, words: str) -> None:
+        if state != self._told:
+            self._told = state
             self.tell(f"{self.name} {one_line(words, 300)}")
