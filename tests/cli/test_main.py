@@ -68,14 +68,18 @@ def test_help_lists_every_noun_and_loads_nothing_heavy():
         ),
         (
             ["eval", "run", "math_rl", "--num-repeats", "{math 4}"],
-            "error: --num-repeats '{math 4}' must be a whole number, or one for each name, each once: '{a: 4, _default: "
-            + "1}'",
+            (
+                "error: --num-repeats '{math 4}' must be a whole number, or one for each name, each once: "
+                "'{a: 4, _default: 1}'"
+            ),
         ),
         (["eval", "run", "math_rl", "--changed"], "error: without --resume, --changed means nothing; leave it out"),
         (
             ["eval", "run", "math_rl", "-r", "{maths: 4}", "--limit", "1"],
-            "error: rollouts_per_example is given for 'maths', which is unknown; did you mean 'math_rl'? Allowed: _default, "
-            + "math_rl",
+            (
+                "error: rollouts_per_example is given for 'maths', which is unknown; did you mean 'math_rl'? "
+                "Allowed: _default, math_rl"
+            ),
         ),
         (
             ["env", "show", "math_rl", "--set", "twelve"],
