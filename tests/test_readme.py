@@ -50,8 +50,12 @@ def test_a_printed_block_runs(page, language, text, tmp_path):
             (tmp_path / named[1]).write_text(content, "utf-8")
     command = ["bash", "-euo", "pipefail", "-c", text] if language == "sh" else [sys.executable, "-c", text]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": str(tmp_path / "state")}
+    try:
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    finally:
+        if "env start" in text:  # a block that broke off may have left its servers
+            subprocess.run(["polygym", "env", "stop", "--all"], env=environment, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
