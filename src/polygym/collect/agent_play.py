@@ -107,8 +107,8 @@ class AgentEnvironment(RemoteEnvironment):
             rollout.cause = Cause(
                 NOT_OURS,
                 f"{answers - len(ours)} of {answers} answers {why}; the model of agent {self.agent.name!r} has to be "
-                "this run's: start its stack with --model-type vllm_model and --model-url http://127.0.0.1:PORT/v1, PORT "
-                "being the run's policy_port",
+                "this run's: start its stack with --model-type vllm_model --model-url http://127.0.0.1:PORT/v1, where "
+                "PORT is the run's policy_port",
             )
         if len(ours) == len(turns):
             rollout.turns = ours
