@@ -13,14 +13,13 @@ from polygym.rewards.rubric import Rubric
 class SingleTurnEnv(Environment):
     """The policy answers once and the rubric judges the answer.
 
-        >>> from polygym.errors import UsageError
-    from polygym.rewards.rubric import Rubric
-        >>> def exact(completion, answer): return completion == answer
-        >>> rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+2?", "answer": "3"}]
-        >>> SingleTurnEnv(rows, rubric=Rubric([exact]))
-        SingleTurnEnv(name='single_turn', train=1, held_out=1)
+    >>> from polygym.rewards.rubric import Rubric
+    >>> def exact(completion, answer): return completion == answer
+    >>> rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+2?", "answer": "3"}]
+    >>> SingleTurnEnv(rows, rubric=Rubric([exact]))
+    SingleTurnEnv(name='single_turn', train=1, held_out=1)
 
-        Arguments are those of `Environment`, without `max_turns`, which is 1.
+    Arguments are those of `Environment`, without `max_turns`, which is 1.
     """
 
     def __init__(
