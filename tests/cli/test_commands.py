@@ -131,7 +131,8 @@ def test_an_environment_without_any_score_is_named_with_its_cause_and_is_exit_co
     assert done.returncode == 1
     told = "judged: none of 4 rollouts was scored (reward 4); reward: reward function 'broken' raised RuntimeError: no "
     assert told in done.stdout
-    assert done.stderr.splitlines()[-1] == "error: no rollout of judged was scored; the cause stands with the results"
+    last = "error: no reward for 4 of 8 rollouts (judged 4 of 4); the causes stand with the results"
+    assert done.stderr.splitlines()[-1] == last
 
 
 def test_an_environment_that_fails_a_check_keeps_no_other_from_its_checks(folder):
@@ -159,7 +160,7 @@ def test_an_earlier_evaluation_is_replaced_only_with_overwrite(folder):
     told = (
         "error: output 'kept' holds an evaluation already (kept.jsonl, kept_failures.jsonl, kept_metrics.json); give "
     )
-    assert again.stderr.startswith(told + "another one (-o), or replace it (--overwrite, overwrite=True)")
+    assert again.stderr.startswith(told + "another one (-o), replace it (--overwrite, overwrite=True), or ")
     assert (folder / "kept_metrics.json").read_bytes() == before
     assert polygym(folder, *command, "-n", "3", "--overwrite").returncode == 0
     assert len((folder / "kept.jsonl").read_text("utf-8").splitlines()) == 3

@@ -99,11 +99,15 @@ def check_complete(results: Results, output: Path | None) -> None:
     Raises:
         PolygymError: says how many of which environment; the results that were printed before tell why.
     """
-    missing_E = {name: found.unscored for name, found in results.environments.items() if found.unscored}
-    if missing_E:
-        where = "" if output is None else f"; --resume plays them again (-o {output})"
-        counts = ", ".join(f"{name} {missing}" for name, missing in missing_E.items())
-        raise PolygymError(f"{sum(missing_E.values())} rollouts have no reward ({counts}){where}")
+    found_E = results.environments
+    if missing := sum(found.unscored for found in found_E.values()):
+        counts = [f"{name} {found.unscored} of {found.rollouts}" for name, found in found_E.items() if found.unscored]
+        total = sum(found.rollouts for found in found_E.values())
+        again = "" if output is None else "; --resume plays them again, up to 3 times in all"
+        raise PolygymError(
+            f"no reward for {missing} of {total} rollouts ({', '.join(counts)}); "
+            f"the causes stand with the results{again}"
+        )
 
 
 def check_scored(failures_E: Mapping[str, Unscored]) -> None:
