@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -38,7 +38,7 @@ MODELS = "responses_api_models"
 ENDLESS_SECONDS = 365 * 24 * 3600.0  # of a request; rollouts are given up by their own deadline
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reply:
     """What an agent made of a row: its reply, or why there is none.
 
@@ -92,7 +92,8 @@ class Agent:
             # Where the agent plays other rows, it is this row that fails; else the agent is waited for.
             alone = not patience.is_failing or patience.worked_at >= first_began
             if not reply.retry or (alone and tries >= (BUSY_TRIES if kind == BUSY else TRIES)):
-                return replace(reply, tries=tries)
+                reply.tries = tries
+                return reply
             if not patience.is_failing:
                 await asyncio.sleep(backoff_seconds(tries))
         words = f"{self.name} has failed for {patience.failing_seconds:.0f} s: {patience.cause.message}"

@@ -15,6 +15,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, TypeVar
 
 from polygym.collect.progress import Progress
@@ -68,14 +69,14 @@ class Line(Generic[Work]):
     async def take(self) -> tuple[str, Work] | None:
         """The next to play and its environment; None for a worker that is not needed any more."""
         while True:
-            waiting = {name: queue for name, queue in self._queues.items() if queue.waits()}
-            ready = {name: queue for name, queue in waiting.items() if queue.under_way < queue.limit}
-            free = {name: queue for name, queue in ready.items() if not self._held(name)}
-            if ready and not free and not any(self.others_have_work(name) for name in ready):
+            ready = [(name, queue) for name, queue in self._queues.items() if queue.under_way < queue.limit]
+            ready = [(name, queue) for name, queue in ready if queue.waits()]
+            free = [(name, queue) for name, queue in ready if not self._held(name)]
+            if ready and not free and not any(self.others_have_work(name) for name, _ in ready):
                 free = ready
             if free:
-                name = min(free, key=lambda name: free[name].rank)
-                return name, free[name].take()
+                name, queue = min(free, key=lambda named: named[1].rank)
+                return name, queue.take()
             if not ready:  # whoever plays the last one that a limit allows also takes the next
                 return None
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
@@ -118,7 +119,7 @@ class _Queue(Generic[Work]):
 
     def waits(self) -> bool:
         if not self.next:
-            self.next.extend(work for _, work in zip(range(1), self.rest, strict=False))
+            self.next.extend(islice(self.rest, 1))
         return bool(self.next or self.back)
 
     def take(self) -> Work:
