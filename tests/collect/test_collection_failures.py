@@ -190,13 +190,13 @@ def test_an_environment_that_fails_for_longer_is_played_to_its_end_while_others_
 ) -> None:
     stack.down = {OTHER}
     stack.seconds = {FAST: 1.0}
-    rows = [row(number, agent=(FAST, OTHER)[number % 2]) for number in range(100)]
+    rows = [row(number, agent=(FAST, OTHER)[number % 2]) for number in range(120)]
     process = started(stack, tmp_path, rows, "--concurrency", "2")
-    time.sleep(42)  # longer than it is waited for
+    time.sleep(39)  # it is waited for 35 seconds; then both workers play the other, for 12 seconds more
     stack.down = set()
     code, told = ended(process, seconds=120)
     assert "has failed for" in told
-    assert (code, len(lines(tmp_path / "out.jsonl"))) == (0, 100)
+    assert (code, len(lines(tmp_path / "out.jsonl"))) == (0, 120)
 
 
 @pytest.mark.slow
