@@ -177,6 +177,14 @@ def test_a_line_that_is_damaged_before_good_ones_is_told(tmp_path: Path) -> None
         collected([row(0), row(1)], tmp_path / "out", resume=True)
 
 
+def test_rollouts_of_which_nobody_says_how_they_were_collected_are_not_gone_on_with(tmp_path: Path) -> None:
+    collected([row(0), row(1)], tmp_path / "out")
+    (tmp_path / "out_metrics.json").unlink()
+    with pytest.raises(UsageError, match=r"out_metrics\.json', which says with which settings .* is not there"):
+        collected([row(0), row(1)], tmp_path / "out", resume="changed")
+    assert len(lines(tmp_path / "out.jsonl")) == 2
+
+
 def test_without_an_earlier_output_a_resume_begins_one(tmp_path: Path) -> None:
     found, _ = collected([row(0)], tmp_path / "out", resume=True)
     assert found.environments["fast"].rollouts == 1

@@ -93,6 +93,11 @@ def changed_settings(metrics: Path, model: str, settings: Mapping[str, Any]) -> 
     Raises:
         UsageError: when OUT_metrics.json, which holds them, is not there.
     """
+    if not metrics.exists():
+        raise UsageError(
+            f"{str(metrics)!r}, which says with which settings the rollouts beside it were collected, is not there, so "
+            "they cannot be gone on with; give another output (-o), or --overwrite"
+        )
     before = read_results(metrics)
     old = {"model": before.get("model"), **(before.get("settings") or {})}
     new = json.loads(dump_document({"model": model, **settings}))
