@@ -8,7 +8,6 @@ import pytest
 
 from polygym.errors import UsageError
 from polygym.serve.config import PolicyValues, StackConfig, load_config
-from polygym.serve.stack_checks import check_loaders
 
 # The two published forms, as in NeMo Gym's resources_servers/example_multi_step/configs/example_multi_step.yaml: the
 # resources server and its agent (before), or the resources server alone (now). The model is that of its
@@ -168,12 +167,13 @@ def test_every_missing_value_is_told_with_where_to_give_it(folder: Path):
             "give --model, the environment variable POLICY_MODEL_NAME, or policy_model_name in env.yaml"
         ),
     ]
-    file = write(folder, "a.yaml", "limit: ???\nx: ${limt}\ny: ${oc.env:NOT_SET_ANYWHERE}\n")
-    assert problems([file], resources_servers=["math_rl"], model_type="oracle_model") == [
-        "limit is missing: a ??? stands in its place",
-        "y: KeyError raised while resolving interpolation: \"Environment variable 'NOT_SET_ANYWHERE' not found\"",
-        "limt is missing, which x needs; did you mean 'limit'? Allowed: limit, policy_api_key, x, y",
-    ]
+    text = "limit: ???\nx: ${limt}\ny: ${oc.env:NOT_SET_ANYWHERE}\nm:\n  resources_servers:\n    math_rl:\n      args: "
+    file = write(folder, "a.yaml", text + "{a: '${limit}', b: '${x}', c: '${y}'}\n")
+    told = problems([file], model_type="oracle_model")
+    assert told[0] == "limit is missing: a ??? stands in its place"
+    wrong = "KeyError raised while resolving interpolation: \"Environment variable 'NOT_SET_ANYWHERE' not found\""
+    assert f"y=${{oc.env:NOT_SET_ANYWHERE}}: {wrong}" in told
+    assert told[-1] == ("limt is missing, which x needs; did you mean 'limit'? Allowed: limit, policy_api_key, x, y")
 
 
 def test_every_problem_of_every_block_is_told_at_once(folder: Path):
@@ -270,18 +270,3 @@ def test_secrets_are_not_in_the_repr_of_a_config(folder: Path):
         model_type="openai_model", policy=PolicyValues("http://a/v1", "sk-secret", "m"), token="t0ken", environ={}
     )
     assert "sk-secret" not in repr(config) and "t0ken" not in repr(config)
-
-
-def test_arguments_of_environments_are_checked_without_building_them(tmp_path: Path):
-    config = tmp_path / "a.yaml"
-    config.write_text(
-        "a:\n  resources_servers:\n    math_rl: {args: {num_exmples: 3}}\n"
-        "b:\n  resources_servers:\n    mine: {entrypoint: 'no_such_package.module:load'}\n"
-        "c:\n  resources_servers:\n    tool_use: {args: {num_examples: 3}}\n",
-        encoding="utf-8",
-    )
-    told: list[str] = []
-    check_loaders(load_config([config], model_type="oracle_model", environ={}, directory=tmp_path), told)
-    assert told[0].startswith("a: environment 'math_rl' has no argument 'num_exmples'; did you mean 'num_examples'?")
-    assert told[1].startswith("b: environment 'no_such_package.module:load': no module named 'no_such_package'")
-    assert len(told) == 2

@@ -29,7 +29,8 @@ ResourcesServers = Annotated[
     typer.Option(
         "--resources-server",
         metavar="ENV",
-        help="Environment to serve, with an agent: an id, package.module:name, or a path; may be given several times.",
+        help="Environment to serve, with an agent: an id, package.module:name, or a path; NAME=ENV names the server; "
+        "may be given several times.",
     ),
 ]
 ModelType = Annotated[
@@ -156,14 +157,17 @@ def resolve(
     token: Token = None,
     head_port: HeadPort = None,
 ) -> None:
-    """Print the merged configuration, secrets hidden, without starting anything."""
+    """Print the merged configuration, values filled in and secrets hidden, without starting anything."""
     import yaml
 
     from polygym.serve.masking import hide_arguments, masked
+    from polygym.serve.stack_checks import TOP_LEVEL
 
     hide_arguments(model_api_key, token)
     given = _Given(configs, resources_servers, model_type, model_url, model, model_api_key, host, token, head_port)
-    typer.echo(yaml.safe_dump(masked(given.load().document), sort_keys=False, allow_unicode=True), nl=False)
+    document = given.load().document
+    read = {name: value for name, value in document.items() if name in TOP_LEVEL or isinstance(value, Mapping)}
+    typer.echo(yaml.safe_dump(masked(read), sort_keys=False, allow_unicode=True), nl=False)
 
 
 def validate(
@@ -180,16 +184,18 @@ def validate(
         list[Path] | None, typer.Option("--input", "-i", metavar="ROWS", help="JSONL rows that are to be played.")
     ] = None,
 ) -> None:
-    """Check a configuration and the rows for it, without starting anything; all problems are told.
+    """Check a configuration and the rows for it, without starting a server; all problems are told.
+
+    Environments are built with their arguments.
 
     With no configuration, rows are checked against the stack that runs at the head port.
     """
     import asyncio
 
-    from polygym.serve.catalog import AGENTS
+    from polygym.serve.catalog import AGENTS, read_block
     from polygym.serve.masking import hide_arguments
     from polygym.serve.row_checks import check_rows
-    from polygym.serve.stack_checks import check_loaders
+    from polygym.serve.stack_checks import check_startable
 
     hide_arguments(model_api_key, token)
     given = _Given(configs, resources_servers, model_type, model_url, model, model_api_key, host, token, head_port)
@@ -197,13 +203,10 @@ def validate(
     agents: list[str] | None = None
     servers = 0
     if given.describes_servers or not rows:
-        try:
-            config = given.load()
-        except UsageError as error:
-            problems += str(error).splitlines()
-        else:
-            check_loaders(config, problems)
-            agents, servers = list(config.of_type(AGENTS)), len(config.servers)
+        config, problems = given.survey()
+        check_startable(config, problems)
+        blocks = {name: block for name, value in config.document.items() if (block := read_block(value))}
+        agents, servers = [name for name, (kind, _, _) in blocks.items() if kind == AGENTS], len(blocks)
     else:
         instances = asyncio.run(_stack_at(head_port).instances())
         agents = [instance["name"] for instance in instances if instance["server_type"] == AGENTS]
@@ -236,18 +239,28 @@ class _Given:
 
     def load(self, running: Mapping[str, str] | None = None, token: str | None = None) -> StackConfig:
         """The checked configuration; of a stack that runs already, with its servers and its token."""
-        from polygym.serve.config import PolicyValues, load_config
+        from polygym.serve.config import load_config
 
-        return load_config(
-            self.configs or (),
-            resources_servers=self.resources_servers or (),
-            model_type=self.model_type,
-            policy=PolicyValues(self.model_url, self.model_api_key, self.model),
-            host=self.host,
-            head_port=self.head_port,
-            token=token or self.token,
-            running=running,
-        )
+        return load_config(self.configs or (), **self._options(running, token))
+
+    def survey(self) -> tuple[StackConfig, list[str]]:
+        """What there is of the configuration, and what is wrong with it."""
+        from polygym.serve.config import survey
+
+        return survey(self.configs or (), **self._options(None, None))
+
+    def _options(self, running: Mapping[str, str] | None, token: str | None) -> dict[str, Any]:
+        from polygym.serve.config import PolicyValues
+
+        return {
+            "resources_servers": self.resources_servers or (),
+            "model_type": self.model_type,
+            "policy": PolicyValues(self.model_url, self.model_api_key, self.model),
+            "host": self.host,
+            "head_port": self.head_port,
+            "token": token or self.token,
+            "running": running,
+        }
 
 
 def _public(stack: Stack) -> dict[str, Any]:

@@ -100,6 +100,18 @@ def is_local(name: str) -> bool:
     return name in KNOWN or name.startswith("hf:") or "/" in name or os.sep in name or Path(name).is_dir()
 
 
+def check_local(name: str) -> None:
+    """Check that a name is one of a local model, as far as that can be told without a network and reading weights.
+
+    Raises:
+        UsageError: when it is not.
+    """
+    if not is_local(name):
+        raise UsageError(f"model {name!r} does not run in this process; {nearest(name, KNOWN)}; or {LOCAL_KINDS}")
+    if name not in WHEELS:
+        _source(name)
+
+
 def best_device() -> str:
     """`cuda` where there is one, else `mps`, else `cpu`."""
     torch = _torch()

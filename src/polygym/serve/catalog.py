@@ -7,6 +7,7 @@ the names of their environments alone: `X` is served by the resources server `X`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -45,6 +46,11 @@ MODEL_TYPES: dict[str, dict[str, Any]] = {
 """The settings of each model type, as `--model-type` writes them."""
 
 
+Block = tuple[str, str, Mapping[str, Any]]
+"""Type, implementation and settings of a server."""
+_NAMED = re.compile(r"([A-Za-z0-9_][\w.-]*)=(.+)", re.ASCII)
+
+
 def resources_block(target: str) -> tuple[str, dict[str, Any]]:
     """Name and block of the resources server that `--resources-server TARGET` means.
 
@@ -52,7 +58,11 @@ def resources_block(target: str) -> tuple[str, dict[str, Any]]:
     ('math_rl', {'resources_servers': {'math_rl': {'entrypoint': 'app.py'}}})
     >>> resources_block("my_package.weather:WeatherServer")
     ('weather', {'resources_servers': {'weather': {'entrypoint': 'my_package.weather:WeatherServer'}}})
+    >>> resources_block("easy=math_rl")
+    ('easy', {'resources_servers': {'easy': {'entrypoint': 'math_rl'}}})
     """
+    if named := _NAMED.fullmatch(target):
+        return named[1], {RESOURCES: {named[1]: {"entrypoint": named[2]}}}
     name = served_name(target)
     return name, {RESOURCES: {name: {"entrypoint": OWN_ENTRYPOINT if target == name else target}}}
 
@@ -81,8 +91,8 @@ def agent_block(resources_server: str, model_server: str) -> dict[str, Any]:
     }
 
 
-def read_block(value: Any) -> tuple[str, str, Mapping[str, Any]] | None:
-    """Type, implementation and settings of a server's block; None when it is none."""
+def read_block(value: Any) -> Block | None:
+    """What a value says as the block of a server; None when it is none."""
     if not isinstance(value, Mapping) or len(value) != 1:
         return None
     ((server_type, implementations),) = value.items()

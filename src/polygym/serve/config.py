@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from polygym.environments.names import agent_name
 from polygym.errors import UsageError, nearest
 from polygym.policies.endpoint import OPENAI_URL
@@ -21,17 +23,20 @@ from polygym.serve.catalog import (
     POLICY_MODEL,
     POLICY_VALUES,
     RESOURCES,
+    Block,
     agent_block,
     model_block,
     read_block,
     resources_block,
 )
-from polygym.serve.layers import Layer, merge, read_yaml, resolve
+from polygym.serve.layers import NAMED_SERVERS, Layer, Place, merge, read_yaml, resolve
+from polygym.serve.masking import redacted, secrets_of
 from polygym.serve.settings import IMPLEMENTATIONS, Settings, settings_class
 from polygym.serve.sockets import LOOPBACK
 from polygym.serve.stack_checks import (
     check_environments,
     check_hosts,
+    check_keys,
     check_names,
     check_references,
     check_top_level,
@@ -46,7 +51,7 @@ class HeadSettings(Section):
     """Where the head listens."""
 
     host: str | None = None
-    port: int = HEAD_PORT
+    port: int = Field(default=HEAD_PORT, ge=0, le=65535)
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,16 @@ class PolicyValues:
         return Layer("the command line", {key: value for key, value in given if value is not None})
 
 
-def load_config(
+def load_config(configs: Sequence[str | Path] = (), **options: Any) -> StackConfig:
+    """The checked configuration of a stack; arguments as of `survey`.
+
+    Raises:
+        UsageError: with every problem on its own line.
+    """
+    return _sound(*survey(configs, **options))
+
+
+def survey(
     configs: Sequence[str | Path] = (),
     *,
     resources_servers: Sequence[str] = (),
@@ -100,37 +114,41 @@ def load_config(
     running: Mapping[str, str] | None = None,
     directory: str | Path = ".",
     environ: Mapping[str, str] = os.environ,
-) -> StackConfig:
-    """Merge and check everything that describes a stack.
+) -> tuple[StackConfig, list[str]]:
+    """Merge and check everything that describes a stack: what there is of it, and what is wrong with it.
 
     Plain values come, the first that is there: from the arguments, the configs (the later first), `env.yaml` of
     `directory`, and the environment variables.
 
     Args:
         configs: YAML files.
-        resources_servers: ids of environments, each with a resources server and an agent.
+        resources_servers: ids of environments, or NAME=ID, each with a resources server and an agent.
         model_type: adds `policy_model` of that type.
         running: name and type of servers that run already, which new ones may refer to but not repeat.
         environ: environment variables: POLICY_BASE_URL, POLICY_API_KEY, POLICY_MODEL_NAME; OPENAI_BASE_URL and
             OPENAI_API_KEY where no other address is given; POLYGYM_TOKEN.
 
     Raises:
-        UsageError: with every problem on its own line.
+        UsageError: when a file cannot be read.
     """
     policy = policy or PolicyValues()
-    files = [read_yaml(path) for path in (Path(directory) / ENV_YAML,) if path.is_file()]
-    files += [read_yaml(path) for path in configs]
-    blocks = [Layer("--resources-server", dict([resources_block(target)])) for target in resources_servers]
+    shared = [read_yaml(path) for path in (Path(directory) / ENV_YAML,) if path.is_file()]
+    own = [read_yaml(path) for path in configs]
+    files = [*shared, *own]
+    blocks = [Layer(NAMED_SERVERS, dict([resources_block(target)])) for target in resources_servers]
     if model_type is not None:
         blocks.append(Layer("--model-type", {POLICY_MODEL: model_block(model_type)}))
     layers = [*files, *blocks, policy.layer()]
     merged, problems = merge([_from_environment(environ, layers), *layers])
+    for layers_of_files, strict in ((shared, False), (own, True)):
+        for layer in layers_of_files:
+            check_keys(layer.name, layer.content, str(merged), problems, strict=strict)
     _add_agents(merged, problems, running or {})
     for name in policy.layer().content:
         if f"${{{name}}}" not in str(merged):
             problems.append(f"{POLICY_VALUES[name].partition(',')[0]} is given, but no server takes it")
-    document, unresolved, incomplete = resolve(merged)
-    return _read(document, running or {}, host, head_port, token, problems + unresolved, incomplete)
+    document, unresolved, missing = resolve(merged)
+    return _read(document, running or {}, host, head_port, token, problems + unresolved, missing)
 
 
 def read_document(
@@ -141,7 +159,13 @@ def read_document(
     Raises:
         UsageError: with every problem on its own line.
     """
-    return _read(document, running, host, None, token, [], set())
+    return _sound(*_read(document, running, host, None, token, [], set()))
+
+
+def _sound(config: StackConfig, problems: list[str]) -> StackConfig:
+    if problems:
+        raise UsageError("\n".join(problems))
+    return config
 
 
 def _read(
@@ -151,22 +175,22 @@ def _read(
     head_port: int | None,
     token: str | None,
     problems: list[str],
-    incomplete: set[str],
-) -> StackConfig:
+    missing: set[Place],
+) -> tuple[StackConfig, list[str]]:
     check_top_level(document, problems)
-    servers = _read_servers({name: value for name, value in document.items() if name not in incomplete}, problems)
-    check_environments(servers, problems)
+    blocks = {name: block for name, value in document.items() if (block := read_block(value))}
+    servers = _read_servers(blocks, problems, missing)
+    check_environments(blocks, problems)
     head = _read_head(document, head_port, problems)
     stack_host = host or document.get("default_host") or LOOPBACK
-    config = StackConfig(servers, dict(document), stack_host, head, token or document.get("token") or None)
-    check_references(config, running, problems)
-    check_names(config, running, problems)
+    config = StackConfig(servers, dict(document), str(stack_host), head, token or document.get("token") or None)
+    check_references(blocks, running, problems)
+    check_names(blocks, running, problems)
     check_hosts(config, problems)
     if not problems and not servers:
         problems.append("no servers are given; name environments with --resources-server, or YAML files with --config")
-    if problems:
-        raise UsageError("\n".join(problems))
-    return config
+    secrets = secrets_of(document)
+    return config, [redacted(problem, secrets) for problem in problems]
 
 
 def _from_environment(environ: Mapping[str, str], others: Iterable[Layer]) -> Layer:
@@ -209,13 +233,10 @@ def _add_agents(merged: dict[str, Any], problems: list[str], running: Mapping[st
             merged[agent] = agent_block(name, model)
 
 
-def _read_servers(document: Mapping[str, Any], problems: list[str]) -> dict[str, ServerConfig]:
+def _read_servers(blocks: Mapping[str, Block], problems: list[str], missing: set[Place]) -> dict[str, ServerConfig]:
+    """The servers whose blocks are whole and right; of a block that lacks values, the others are checked too."""
     servers = {}
-    for name, value in document.items():
-        block = read_block(value)
-        if block is None:
-            continue
-        server_type, implementation, settings = block
+    for name, (server_type, implementation, settings) in blocks.items():
         kind = settings_class(server_type, implementation)
         if kind is None:
             choices = IMPLEMENTATIONS[server_type]
@@ -223,15 +244,28 @@ def _read_servers(document: Mapping[str, Any], problems: list[str]) -> dict[str,
             continue
         if server_type == AGENTS and "model_server" not in settings:
             settings = {**settings, "model_server": {"type": MODELS, "name": POLICY_MODEL}}
+        inside = [place[3:] for place in missing if place[:3] == (name, server_type, implementation)]
+        if () in inside or any(place[0] == name and len(place) < 3 for place in missing):
+            continue
+        absent = {str(place[0]) for place in inside}
+        given = {key: value for key, value in settings.items() if key not in absent}
         try:
-            servers[name] = ServerConfig(name, server_type, implementation, validate(kind, settings, name))
+            server = ServerConfig(name, server_type, implementation, validate(kind, given, name))
         except UsageError as error:
-            problems += str(error).splitlines()
+            told = {f"{name}: {key!r} is missing" for key in absent}
+            problems += [line for line in str(error).splitlines() if line not in told]
+        else:
+            if not absent:
+                servers[name] = server
     return servers
 
 
 def _read_head(document: Mapping[str, Any], port: int | None, problems: list[str]) -> HeadSettings:
-    table = dict(document.get("head_server") or {})
+    given = document.get("head_server") or {}
+    if not isinstance(given, Mapping):
+        problems.append(f"head_server={given!r:.80} must be a mapping of host and port")
+        return HeadSettings()
+    table = dict(given)
     if port is not None:
         table["port"] = port
     try:

@@ -1,7 +1,7 @@
 """Keeping secrets out of what others read.
 
 The one idea: a value is secret because of the key it stands under, and then everywhere: documents are masked by key,
-texts by value.
+texts by value. User, password and query of an address are secret wherever it stands.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 MASK = "****"
 _SECRET_KEY = re.compile(r"(?:^|[_-])(?:api_?key|key|token|secret|password|authorization)$", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
+_QUERY = re.compile(r"(://[^\s?#'\"]*\?)[^\s#'\"]+")
 _MIN_LENGTH = 4  # a shorter value is no secret, and masking it would tear texts apart
 
 
@@ -37,7 +38,7 @@ def masked(value: Any) -> Any:
         return {key: MASK if is_secret_key(key) and item is not None else masked(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [masked(item) for item in value]
-    return _USER_INFO.sub(f"{MASK}@", value) if isinstance(value, str) else value
+    return _masked_urls(value) if isinstance(value, str) else value
 
 
 def secrets_of(value: Any, *, secret: bool = False) -> set[str]:
@@ -58,7 +59,16 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _MIN_LENGTH:
             text = text.replace(secret, MASK)
-    return _USER_INFO.sub(f"{MASK}@", text)
+    return _masked_urls(text)
+
+
+def _masked_urls(text: str) -> str:
+    """`text` without what addresses in it hold for their server alone.
+
+    >>> _masked_urls("http://me:pass@host/v1 and http://host/v1?api_key=1&b=2")
+    'http://****@host/v1 and http://host/v1?****'
+    """
+    return _QUERY.sub(rf"\1{MASK}", _USER_INFO.sub(f"{MASK}@", text))
 
 
 def hide_arguments(*given: str | None) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from polygym.errors import UsageError
 from polygym.policies.base import Policy
-from polygym.policies.load import load_policy
+from polygym.policies.load import check_local, load_policy
 from polygym.policies.openai import OpenAIPolicy
 from polygym.serve.oracle import RowOracle
 from polygym.serve.settings import LocalSettings, OpenAISettings, OracleSettings, Settings, VLLMSettings
@@ -44,6 +44,7 @@ def build_policy(settings: Settings, environments: Mapping[str, tuple[str, Mappi
         fields = VLLM_FIELDS if settings.return_token_id_information else {}
         return _endpoint(settings, settings.model, _one_address(settings.base_url), settings.api_key, fields)
     if isinstance(settings, LocalSettings):
+        check_local(settings.model)
         return load_policy(settings.model, gather_seconds=GATHER_SECONDS)
     raise UsageError(f"{type(settings).__name__} describes no model server")
 

@@ -6,10 +6,12 @@ published configs that describe a server without changing it are read and kept.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from polygym.policies.endpoint import http_address
 from polygym.serve.catalog import AGENT, AGENTS, MODELS, RESOURCES
 from polygym.train.config_file import Section
 
@@ -69,6 +71,17 @@ class AgentSettings(Settings):
     """Seconds of one rollout at most; default: the agent's own limit."""
 
 
+def _endpoint_url(value: str) -> str:
+    """An address of an endpoint: requests append a path to it, and it is shown, so it holds no query and no key."""
+    keys = "a key goes into --model-api-key, POLICY_API_KEY, or the key of the block"
+    if urlsplit(http_address(value, keys)).query or "#" in value:
+        raise ValueError(f"an address of an endpoint has no query and no fragment; {keys}")
+    return value
+
+
+EndpointUrl = Annotated[str, AfterValidator(_endpoint_url)]
+
+
 class OracleSettings(Settings):
     """Block of `oracle_model`: answers with the environments' own demonstrations."""
 
@@ -76,7 +89,7 @@ class OracleSettings(Settings):
 class OpenAISettings(Settings):
     """Block of `openai_model`: an OpenAI-compatible endpoint."""
 
-    openai_base_url: str
+    openai_base_url: EndpointUrl
     openai_api_key: str | None = Field(default=None, repr=False)
     openai_model: str
     timeout_seconds: float = Field(default=300.0, gt=0)
@@ -86,7 +99,7 @@ class OpenAISettings(Settings):
 class VLLMSettings(Settings):
     """Block of `vllm_model`: an endpoint that also returns token ids and log-probabilities."""
 
-    base_url: str | list[str]
+    base_url: EndpointUrl | list[EndpointUrl]
     api_key: str | None = Field(default=None, repr=False)
     model: str
     return_token_id_information: bool = True
