@@ -90,6 +90,13 @@ def gone(shell: Shell, seconds: float) -> float:
     return time.monotonic() - began
 
 
+def catches_sigterm(pid: int) -> bool:
+    """Whether a process handles SIGTERM, as a command does once it has begun (Linux)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 @linux
 def test_ctrl_c_ends_everything_within_five_seconds(shell: Shell):
     process = shell.start(*ORACLE, *TWO)
@@ -103,10 +110,13 @@ def test_ctrl_c_ends_everything_within_five_seconds(shell: Shell):
 @linux
 def test_ctrl_c_while_starting_ends_everything(shell: Shell):
     arguments = [*POLYGYM, "env", "start", "--head-port", "0", *ORACLE, *TWO]
-    for seconds in (0.2, 0.6, 0.9):
+    for seconds in (0.0, 0.3, 0.7):
         process = subprocess.Popen(
             arguments, cwd=shell.folder, env=shell.environ, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
+        while not catches_sigterm(process.pid):  # before that it is Python that starts
+            assert process.poll() is None
+            time.sleep(0.01)
         time.sleep(seconds)
         os.killpg(process.pid, signal.SIGINT)
         _, told = process.communicate(timeout=5)
@@ -285,4 +295,5 @@ def test_validate_tells_everything_wrong_with_servers_and_rows(shell: Shell):
         in shell.run("validate", "--input", str(rows), "--head-port", "11999", code=2).stderr
     )
     done = shell.run("validate", "--model-type", "openai_model", "--input", str(rows), "--model", "m", code=2)
-    assert done.stderr.count("error: ") == 1 and "policy_base_url is missing" in done.stderr
+    assert done.stderr.count("error: ") == 2 and "policy_base_url is missing" in done.stderr
+    assert f"{rows}, line 1: agent 'example_multi_step_simple_agent' is unknown" in done.stderr
