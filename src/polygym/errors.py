@@ -30,15 +30,23 @@ class PolicyError(PolygymError):
         kind: class of the failure as it is counted: `endpoint`, `rate_limited`, `timeout`, `empty_response`, `refused`.
         status: HTTP status of the endpoint's last answer, where there was one.
         retry_after: seconds that the endpoint asked to wait, where it did.
+        asked: False where the endpoint was not even asked, because requests before had found it dead.
     """
 
     def __init__(
-        self, message: str, kind: str = "endpoint", *, status: int | None = None, retry_after: float | None = None
+        self,
+        message: str,
+        kind: str = "endpoint",
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        asked: bool = True,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.status = status
         self.retry_after = retry_after
+        self.asked = asked
 
 
 class GraderError(PolygymError):

@@ -56,14 +56,19 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a rollout is unscored or failed: a class that can be counted, and a message for a person."""
+    """Why a rollout is unscored or failed: a class that can be counted, and a message for a person.
+
+    `asked` is False where the model's endpoint was not asked, because requests before had found it dead.
+    """
 
     kind: str
     message: str
+    asked: bool = True
 
-    def to_dict(self) -> dict[str, str]:
-        """The cause as stored in rollout files."""
-        return {"class": self.kind, "message": self.message}
+    def to_dict(self) -> dict[str, Any]:
+        """The cause as stored in rollout files; `asked` only where it is False."""
+        told: dict[str, Any] = {"class": self.kind, "message": self.message}
+        return told if self.asked else {**told, "asked": False}
 
 
 @dataclass(slots=True)

@@ -114,7 +114,6 @@ def test_what_may_pass_by_itself_is_tried_again(bad: Answer) -> None:
         (busy("0"), "rate_limited", "rate_limited, status 429: Rate limit reached (3 tries)"),
         (html(), "empty_response", "empty_response, status 200 with an HTML page in place of a completion (3 tries)"),
         (empty(), "empty_response", "empty_response, status 200 with an empty body in place of a completion (3 tries)"),
-        (ok(""), "empty_response", "empty_response, status 200 with neither text, reasoning nor tool call"),
         (cut(), "endpoint", "connection, ClientPayloadError"),
         (dropped(), "endpoint", "connection, ServerDisconnectedError"),
     ],
@@ -257,6 +256,23 @@ def test_an_empty_sample_is_drawn_again_with_another_seed_but_not_where_token_id
     turn, server = answer_of([sampled])
     assert (turn.message.content, turn.finish_reason, len(server.requests)) == ("", "stop", 1)
     assert (turn.token_ids, turn.logprobs) == ((2,), (-0.5,))
+
+
+@pytest.mark.parametrize("content", ["", None])
+def test_an_endpoint_that_samples_nothing_is_asked_twice_more_and_then_believed(content: str | None) -> None:
+    started = time.monotonic()
+    turn, server = answer_of([completion({"content": content})], retries=0)
+    assert (turn.message, turn.finish_reason) == (Message("assistant"), "stop")
+    assert len(server.requests) == 3
+    assert time.monotonic() - started < 0.4
+
+
+@pytest.mark.parametrize("bad", [completion({"content": "x"}, "content_filter"), ok(""), status(400, "no")])
+def test_what_an_endpoint_refuses_or_leaves_empty_says_nothing_against_the_requests_after_it(bad: Answer) -> None:
+    with Loopback([*[bad] * 36, ok("4")]) as server:
+        policy = OpenAIPolicy("m", server.url, retries=0, concurrency=1)
+        answers = complete(policy, *[ask()] * 40)
+    assert answers[-1].message.content == "4"
 
 
 def test_reasoning_is_kept_apart_from_what_is_said() -> None:

@@ -174,7 +174,7 @@ def test_what_may_pass_by_itself_is_tried_again(bad: Answer) -> None:
     [
         (status(500, "out of memory"), "endpoint", "server_error, status 500: out of memory (3 tries)"),
         (busy("0"), "rate_limited", "rate_limited, status 429: Rate limit reached (3 tries)"),
-        (as_json({"output": []}), "empty_response", "neither text, reasoning nor tool call (3 tries)"),
+        (html(), "empty_response", "status 200 with an HTML page in place of a response (3 tries)"),
         (status(400, "bad input"), "refused", "bad_request, status 400: bad input"),
         (status(404), "refused", "check that a model server is at this address, one that has POST /v1/responses"),
         (status(401), "refused", "the server wants a token, and none was given"),
@@ -196,6 +196,43 @@ def test_our_server_may_answer_nothing_because_the_policy_did() -> None:
     turn, server = answer_of([said("", usage=Usage())], home=OURS)
     assert turn == Turn(Message("assistant"))
     assert len(server.requests) == 1
+
+
+def relayed(status: int, code: str, **headers: str) -> Answer:
+    """An error that a model server of ours tells of its own policy."""
+    error = {"message": "model 'm' at http://up: what it found", "type": "server_error", "param": None, "code": code}
+    return as_json({"error": error}, status, **headers)
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "requests"),
+    [
+        (relayed(400, "refused", x_should_retry="false"), "refused", 1),
+        (relayed(401, "refused", x_should_retry="false"), "refused", 1),
+        (relayed(422, "oracle", x_should_retry="false"), "refused", 1),
+        (relayed(502, "endpoint"), "endpoint", 3),
+        (relayed(504, "timeout"), "timeout", 3),
+        (relayed(429, "rate_limited", Retry_After="0"), "rate_limited", 3),
+        (relayed(502, "empty_response"), "empty_response", 3),
+    ],
+)
+def test_what_our_server_relays_keeps_its_class_and_is_told_once(bad: Answer, kind: str, requests: int) -> None:
+    error, server = answer_of([bad], home=OURS, retries=2)
+    assert (error.kind, error.asked, len(server.requests)) == (kind, True, requests)
+    tries = f" ({requests} tries)" if requests > 1 else ""
+    assert str(error) == f"model server policy_model at {server.url[:-3]}: model 'm' at http://up: what it found{tries}"
+
+
+def test_what_our_server_relays_does_not_make_the_server_dead() -> None:
+    with Loopback([*[relayed(502, "endpoint")] * 12, said()], OURS) as server:
+        policy = ResponsesPolicy(server.url, retries=0, concurrency=1)
+        answers = complete(policy, *[ask()] * 13)
+    assert answers[-1].message.content == "4"
+
+
+def test_a_dead_endpoint_that_our_server_did_not_ask_was_not_asked() -> None:
+    error, server = answer_of([relayed(502, "endpoint", x_should_retry="false")], home=OURS)
+    assert (error.kind, error.asked, len(server.requests)) == ("endpoint", False, 1)
 
 
 def test_a_prompt_that_does_not_fit_ends_the_episode_and_is_no_error() -> None:

@@ -254,6 +254,7 @@ def test_a_full_context_is_a_400_that_clients_know() -> None:
         (PolicyError("busy", "rate_limited", status=429, retry_after=7.0), openai.RateLimitError, "7"),
         (PolicyError("down", "endpoint", status=503, retry_after=0.5), openai.InternalServerError, "1"),
         (PolicyError("bad key", "refused", status=401), openai.AuthenticationError, None),
+        (PolicyError("filtered", "refused"), openai.BadRequestError, None),
         (PolicyError("never answers", "timeout"), openai.InternalServerError, None),
         (PolicyError("gone", "endpoint"), openai.InternalServerError, None),
     ],
@@ -268,7 +269,7 @@ def test_a_policy_that_cannot_answer_keeps_the_status_and_the_wait_of_its_endpoi
         for send in (ask, respond):
             with pytest.raises(expected, match=str(error)) as info:
                 send(client, stream=True)
-            assert info.value.status_code == error.status or info.value.status_code in (502, 504)
+            assert info.value.status_code == error.status or info.value.status_code in (400, 502, 504)
             assert info.value.response.headers.get("retry-after") == retry_after
             assert info.value.code == error.kind
             assert info.value.response.headers.get("x-should-retry") == ("false" if error.kind == "refused" else None)

@@ -43,7 +43,7 @@ class Reply:
     """What an agent made of a row: its reply, or why there is none.
 
     `retry` says that another try may help, `dead` that the agent is not waited for any more, and `tries` how many
-    were made.
+    were made that count.
     """
 
     body: Mapping[str, Any] | None
@@ -81,11 +81,12 @@ class Agent:
             except BaseException:
                 patience.broken_off()
                 raise
-            tries += 1
+            asked = reply.cause is None or reply.cause.asked
+            tries += asked  # a rollout whose model was not asked has not been tried
             kind = reply.cause.kind if reply.cause is not None else ""
             if not reply.retry:
                 patience.worked()
-            elif kind in LASTING and reply.cause is not None:
+            elif reply.cause is not None and (kind in LASTING or not asked):
                 patience.failed(began, reply.cause, MORE_SECONDS if reached else 0.0)
             else:
                 patience.broken_off()
@@ -121,7 +122,8 @@ class Agent:
             kind = cause.get("class") if isinstance(cause, Mapping) else body.get("failure_kind")
             told = cause.get("message") if isinstance(cause, Mapping) else body.get("failure_reason")
             retry = body.get("retry") is True
-            return Reply(body, Cause(str(kind or "server"), str(told or "")) if retry else None, retry=retry)
+            asked = not (isinstance(cause, Mapping) and cause.get("asked") is False)
+            return Reply(body, Cause(str(kind or "server"), str(told or ""), asked) if retry else None, retry=retry)
         words = f"{self.name} answered {answer.status}: {error_text(body):.500}"
         if answer.status == 200 or answer.status >= 500:
             return Reply(None, Cause("server", words), retry=True)

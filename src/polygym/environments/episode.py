@@ -218,7 +218,7 @@ class _Episode:
         try:
             return await self.policy.complete(request)
         except PolicyError as error:
-            raise EpisodeFailure(error.kind, f"turn {number}: {error}") from error
+            raise EpisodeFailure(error.kind, f"turn {number}: {error}", asked=error.asked) from error
         except Exception as error:  # a policy is other people's code
             raise EpisodeFailure(
                 "policy", f"turn {number}: the policy raised {type(error).__name__}: {error}"

@@ -26,9 +26,9 @@ OUT_OF_TIME = "out_of_time"
 class EpisodeFailure(Exception):
     """The episode cannot go on; `cause` goes to the rollout, which is unscored."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, *, asked: bool = True) -> None:
         super().__init__(message)
-        self.cause = Cause(kind, message)
+        self.cause = Cause(kind, message, asked)
 
 
 class EnvironmentSession:

@@ -1,7 +1,8 @@
 """Asking an endpoint until there is an answer, or an error that says why there is none.
 
 The one idea: a request ends within its deadline. What may pass by itself is tried again (`polygym.policies.outcomes`),
-for a bounded number of times; a dead endpoint is found dead once, not by each of a thousand rollouts.
+for a bounded number of times; a dead endpoint is found dead once, not by each of a thousand rollouts. What an endpoint
+refuses, or what a model server of ours relays, says nothing of whether it is dead.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from polygym.errors import PolicyError, UsageError
@@ -21,6 +23,8 @@ BREAKER_REQUESTS = 8
 """So many requests in a row that found nobody there, and the next ones are not tried..."""
 BREAKER_SECONDS = 10.0
 """...for so long."""
+EMPTY_RETRIES = 2
+"""Further tries, at once, where an endpoint without token ids gave an empty sample. Then that is what it has to say."""
 
 Send = Callable[[dict[str, Any], float], Awaitable[tuple[Outcome, Any]]]
 """One try with these fields within so many seconds: what it means, and the decoded answer."""
@@ -34,12 +38,14 @@ class Asker:
     """The patience of one policy with its endpoint.
 
     Args:
-        name: of the model, for messages.
+        who: is asked, for messages.
         retries: further tries after a failure that may pass by itself.
         deadline_seconds: longest time from the first try to an answer or an error, waits included.
         timeout_seconds: longest time of one try.
         limit_key: field of a request that bounds the tokens of its answer.
         hint: what to tell the user about an outcome that will not pass.
+
+    `tell` is given a line for each try that is followed by another; a server puts it into its log.
 
     Raises:
         UsageError: when an argument is out of range.
@@ -47,7 +53,7 @@ class Asker:
 
     def __init__(
         self,
-        name: str,
+        who: str,
         endpoint: Endpoint,
         *,
         retries: int,
@@ -59,13 +65,14 @@ class Asker:
         check_whole("retries", retries, 0)
         _check_seconds("deadline_seconds", deadline_seconds)
         _check_seconds("timeout_seconds", timeout_seconds)
-        self.name = name
+        self.who = who
         self.endpoint = endpoint
         self.retries = retries
         self.deadline_seconds = deadline_seconds
         self.timeout_seconds = timeout_seconds
         self.limit_key = limit_key
         self.breaker = CircuitBreaker(BREAKER_REQUESTS, BREAKER_SECONDS)
+        self.tell: Callable[[str], None] = lambda text: None
         self._hint = hint
 
     async def ask(self, send: Send, fields: dict[str, Any]) -> tuple[Outcome, Any]:
@@ -92,19 +99,29 @@ class Asker:
         breaker = self.breaker
         probing = breaker.is_open
         if probing and not breaker.admit_probe():
-            raise self._error(breaker.kind, f"not tried, as the requests before it found: {breaker.cause}")
+            words = f"not tried, as the requests before it found: {breaker.cause}"
+            raise self._error(breaker.kind, words, asked=False)
         deadline = time.monotonic() + self.deadline_seconds
         seed = fields["seed"]
-        tries = 0
+        tries = empty = 0
         while True:
             remaining = max(0.001, deadline - time.monotonic())
             outcome, answer = await send(fields, min(self.timeout_seconds, remaining))
             tries += 1
-            if outcome.reason not in _DEAD:
+            if outcome.relayed or outcome.reason not in _DEAD:
                 breaker.answered()
                 probing = False
             if outcome.action == "fail":
-                raise self._error("refused", f"{outcome.reason}, {outcome.detail}{self._hint(outcome)}", outcome)
+                hint = "" if outcome.relayed else self._hint(outcome)
+                raise self._error("refused", f"{outcome.words}{hint}", outcome)
+            if outcome.action == "retry" and outcome.sample is not None:
+                if empty >= EMPTY_RETRIES or time.monotonic() >= deadline:
+                    return replace(outcome, action="continue"), answer
+                empty += 1
+                self.tell(str(self._failure(outcome, tries)))
+                # A server that repeats itself for equal seeds would be empty again.
+                fields["seed"] = derive_seed(seed, "after empty", empty)
+                continue
             if outcome.action != "retry":
                 room = None if outcome.sample else tokens_left(outcome.detail)
                 if room is None or room >= fields[self.limit_key]:
@@ -116,17 +133,15 @@ class Asker:
             if outcome.final or tries > self.retries or too_late or probing or breaker.is_open:
                 raise self._gave_up(outcome, tries, wait if too_late and not outcome.final else None)
             tried.append(str(self._failure(outcome, tries)))
+            self.tell(f"{tried[-1]}; tried again in {wait:.3g} s")
             await asyncio.sleep(wait)
             if breaker.is_open:
                 raise self._error(breaker.kind, f"given up, as the requests before it found: {breaker.cause}")
-            if outcome.reason == "empty_response":
-                # A server that repeats itself for equal seeds would be empty again.
-                fields["seed"] = derive_seed(seed, "after empty", tries)
 
     def _gave_up(self, outcome: Outcome, tries: int, wait: float | None) -> PolicyError:
         error = self._failure(outcome, tries, wait)
-        if outcome.reason in _DEAD:
-            self.breaker.failed(f"{outcome.reason}, {outcome.detail}", error.kind)
+        if outcome.reason in _DEAD and not outcome.relayed:
+            self.breaker.failed(outcome.words, error.kind)
         return error
 
     def _failure(self, outcome: Outcome, tries: int, wait: float | None = None) -> PolicyError:
@@ -134,15 +149,18 @@ class Asker:
         if wait is not None:
             after += f", the next would come after {wait:.0f} s and the deadline is {self.deadline_seconds:g} s"
         kind = _KINDS.get(outcome.reason, "endpoint")
-        return self._error(kind, f"{outcome.reason}, {outcome.detail} ({after})", outcome)
+        # A server of ours that could be tried again, and asks not to be, has not asked its endpoint.
+        asked = not (outcome.relayed and outcome.final)
+        return self._error(kind, f"{outcome.words} ({after})", outcome, asked=asked)
 
-    def _error(self, kind: str, text: str, outcome: Outcome | None = None) -> PolicyError:
-        words = self.endpoint.redacted(f"model {self.name!r} at {self.endpoint.address}: {text}")
+    def _error(self, kind: str, text: str, outcome: Outcome | None = None, *, asked: bool = True) -> PolicyError:
+        words = self.endpoint.redacted(f"{self.who}: {text}")
         return PolicyError(
             words,
             kind,
             status=outcome.status if outcome else None,
             retry_after=outcome.retry_after if outcome else None,
+            asked=asked,
         )
 
 

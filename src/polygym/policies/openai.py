@@ -96,7 +96,7 @@ class OpenAIPolicy:
         # OpenAI's own newer models refuse max_tokens; other servers know nothing else.
         self._limit_key = "max_completion_tokens" if self.endpoint.is_openai else "max_tokens"
         self.asker = Asker(
-            model,
+            f"model {model!r} at {self.endpoint.address}",
             self.endpoint,
             retries=retries,
             deadline_seconds=deadline_seconds,

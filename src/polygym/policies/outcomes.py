@@ -9,7 +9,8 @@ every server's way of saying "too long", "busy" or nothing at all is told apart 
     fail        will not pass by itself: auth_error, not_found, bad_request, quota_exceeded, content_filter
 
 An empty sample with status 200 is retried only where the endpoint returned no token ids: with token ids it is what the
-policy sampled, and drawing again would bias training.
+policy sampled, and drawing again would bias training. Whoever asks (`polygym.policies.asking`) tries it twice more, and
+then takes it for the policy's answer.
 """
 
 from __future__ import annotations
@@ -76,9 +77,10 @@ _STATUS_OF_WORDS = (
 class Outcome:
     """What one answer means.
 
-    `detail` is for a person. `sample` is what the policy wrote: always there for `continue`, and for a `stop` whose
-    sample was cut; a `stop` without one means that the prompt does not fit. `status` is the HTTP status of an
-    answer that was an error; `final` says that the server asks not to be tried again.
+    `detail` is for a person. `sample` is what the policy wrote: always there for `continue`, for a `stop` whose sample
+    was cut, and for a `retry` whose sample was empty; a `stop` without one means that the prompt does not fit. `status`
+    is the HTTP status of an answer that was an error; `final` says that the server asks not to be tried again;
+    `relayed` that a server of ours tells what its own policy found, so that the server itself is well.
     """
 
     action: Action
@@ -88,6 +90,12 @@ class Outcome:
     sample: Sample | None = None
     status: int | None = None
     final: bool = False
+    relayed: bool = False
+
+    @property
+    def words(self) -> str:
+        """What happened, for a person."""
+        return self.detail if self.relayed else f"{self.reason}, {self.detail}"
 
     @property
     def content(self) -> str:
@@ -171,7 +179,7 @@ def _success(body: Any, retry_after: float | None) -> Outcome:
     if not sample.is_empty:
         return Outcome("continue", sample=sample)
     detail = f"status 200 with neither text, reasoning nor tool call (finish_reason {finish or None!r})"
-    return Outcome("retry", "empty_response", detail, retry_after)
+    return Outcome("retry", "empty_response", detail, retry_after, sample)
 
 
 def hidden_error(body: Mapping[str, Any], retry_after: float | None) -> Outcome:

@@ -2,8 +2,8 @@
 
 The one idea: what only our servers understand is sent to our servers only. `GET {url}/` tells: a server that says
 `"polygym": true` is sent seeds and stop texts, one that also says `"wants_task": true` the task; others get nothing but
-the published fields. Token ids that came with the last turn go back with it, so that a server can go on from exactly
-what was sampled.
+the published fields. What such a server relays of its own endpoint keeps its class. Token ids that came with the last
+turn go back with it, so that a server can go on from exactly what was sampled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from polygym.policies.asking import Asker, check_whole
 from polygym.policies.base import Request
 from polygym.policies.endpoint import Endpoint, encode, http_address
-from polygym.policies.outcomes import Outcome, turn_of
+from polygym.policies.outcomes import Action, Outcome, turn_of
 from polygym.policies.responses_wire import classify_response, input_items, tool_items
 from polygym.rollout import Task, Turn
 
@@ -25,6 +25,15 @@ PATH = "/v1/responses"
 
 _OURS = ("seed", "stop", "task")
 """Fields that only our own servers understand."""
+_RELAYED: dict[str, tuple[Action, str]] = {
+    "refused": ("fail", "refused"),
+    "oracle": ("fail", "refused"),
+    "endpoint": ("retry", "server_error"),
+    "timeout": ("retry", "timeout"),
+    "rate_limited": ("retry", "rate_limited"),
+    "empty_response": ("retry", "empty_response"),
+}
+"""What an error of our servers means whose code is the kind of a `PolicyError`: action and reason."""
 _cookies: ContextVar[dict[str, str] | None] = ContextVar("cookies of the episode under way", default=None)
 
 
@@ -67,7 +76,7 @@ class ResponsesPolicy:
         self.model = model
         self.endpoint = Endpoint(address, concurrency, path=PATH, key=lambda: token, classify=classify_response)
         self.asker = Asker(
-            self.name,
+            f"model server {self.name if self.name == address else f'{self.name} at {address}'}",
             self.endpoint,
             retries=retries,
             deadline_seconds=deadline_seconds,
@@ -128,6 +137,8 @@ class ResponsesPolicy:
             if outcome.action == "retry":
                 return outcome, None
             self._facts = facts if outcome.action == "continue" and isinstance(facts, Mapping) else {}
+            if self._facts.get("polygym") is True and "name" in self._facts:
+                self.asker.who = f"model server {self._facts['name']} at {self.endpoint.address}"
         ours = self._facts.get("polygym") is True
         sent = {name: value for name, value in fields.items() if name not in _OURS}
         if ours:
@@ -144,7 +155,7 @@ class ResponsesPolicy:
         if ours and outcome.reason == "empty_response" and outcome.sample is not None:
             # Our servers send no answer that the policy did not give.
             outcome = replace(outcome, action="continue")
-        return outcome, answer
+        return _relayed(outcome, answer) if ours else outcome, answer
 
     def _hint(self, outcome: Outcome) -> str:
         if outcome.reason == "auth_error":
@@ -152,6 +163,16 @@ class ResponsesPolicy:
         if outcome.reason == "not_found":
             return f"; check that a model server is at this address, one that has POST {PATH}"
         return ""
+
+
+def _relayed(outcome: Outcome, answer: Any) -> Outcome:
+    """An outcome that is an error of our server, as what its policy has found; any other as it is."""
+    error = answer.get("error") if outcome.status is not None and isinstance(answer, Mapping) else None
+    code = error.get("code") if isinstance(error, Mapping) else None
+    if not isinstance(error, Mapping) or not isinstance(code, str) or code not in _RELAYED:
+        return outcome
+    action, reason = _RELAYED[code]
+    return replace(outcome, action=action, reason=reason, detail=str(error.get("message")), relayed=True)
 
 
 def _task_field(task: Task) -> dict[str, Any]:

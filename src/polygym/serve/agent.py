@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -35,6 +36,8 @@ from polygym.rewards.rubric import BadRewardError
 from polygym.rollout import Cause, Rollout, Turn
 from polygym.serve.app import HttpError, create_app, json_response, read_object
 from polygym.serve.hang_up import until_hung_up
+
+_log = logging.getLogger(__name__)
 
 MAX_STEPS = 16
 MAX_TOTAL_TOKENS = 131_072
@@ -95,6 +98,7 @@ class AgentServer:
             timeout_seconds=timeout_seconds,
         )
         self.policy.asker.breaker.cooldown_seconds = DEAD_SECONDS
+        self.policy.asker.tell = _log.warning
         self._token = token
         self._playing: set[asyncio.Task[Any]] = set()
 

@@ -16,7 +16,7 @@ from polygym.serve.app import json_response
 
 INVALID, SERVER = "invalid_request_error", "server_error"
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-_STATUSES = {"rate_limited": 429, "timeout": 504, "generation": 500, "oracle": 422}
+_STATUSES = {"rate_limited": 429, "timeout": 504, "generation": 500, "oracle": 422, "refused": 400}
 """Status for a kind of failure that came without one; 502 for the others."""
 
 
@@ -76,12 +76,15 @@ def context_overflow(prompt_tokens: int) -> ApiError:
 
 
 def failed_policy(error: PolicyError) -> ApiError:
-    """What a client is told when the policy could not answer; `code` is the error's kind."""
+    """What a client is told when the policy could not answer; `code` is the error's kind.
+
+    What is refused, and an endpoint that was not asked because it was found dead, is not worth another try.
+    """
     status = error.status if error.status is not None and error.status >= 400 else _STATUSES.get(error.kind, 502)
     return ApiError(
         status,
         str(error),
         code=error.kind,
         retry_after=error.retry_after,
-        passing=error.kind not in ("refused", "oracle"),
+        passing=error.asked and error.kind not in ("refused", "oracle"),
     )
