@@ -76,6 +76,29 @@ async def fetch_timeout() -> str:
     raise TimeoutError("server too slow")
 
 
+async def cancelled() -> str:
+    """Wait for something that was cancelled."""
+    inner = asyncio.ensure_future(asyncio.sleep(9))
+    inner.cancel()
+    await inner
+    return "never"
+
+
+def cancelled_here() -> str:
+    """Raise what ends a task, in a thread."""
+    raise asyncio.CancelledError("inner")
+
+
+async def interrupt() -> str:
+    """Raise what Ctrl-C raises."""
+    raise KeyboardInterrupt
+
+
+def interrupt_here() -> str:
+    """Raise what Ctrl-C raises, in a thread."""
+    raise KeyboardInterrupt
+
+
 def remember(word: str, state: State) -> str:
     """Keep a word."""
     state.setdefault("words", []).append(word)
@@ -83,6 +106,7 @@ def remember(word: str, state: State) -> str:
 
 
 TOOLS = [add, table, fail, leave, half, repeat, sleep, spin, fetch, fetch_timeout, remember]
+ENDINGS = [cancelled, cancelled_here, interrupt, interrupt_here]
 
 
 def env(**arguments: Any) -> ToolEnv:
@@ -159,6 +183,32 @@ def test_several_calls_of_one_turn_run_in_order_and_a_bad_one_stops_none() -> No
 def test_whatever_a_call_does_the_policy_reads_it_as_text(message: Message, text: str) -> None:
     (got,) = answer_to(message)
     assert got.startswith(text)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("tool", ENDINGS)
+def test_a_tool_that_raises_what_ends_a_task_is_told_to_the_policy(tool: Any, parallel: bool) -> None:
+    calls = (ToolCall(tool.__name__, {}, "1"), ToolCall("add", {"a": 2}, "2"))
+    first, second = answer_to(
+        Message("assistant", tool_calls=calls), tools=[*TOOLS, *ENDINGS], parallel_tool_calls=parallel
+    )
+    assert first.startswith(f"Error: {tool.__name__} raised ")
+    assert second == "3"
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_rollout_that_is_cancelled_in_a_tool_ends(parallel: bool) -> None:
+    async def main() -> None:
+        environment = env(parallel_tool_calls=parallel)
+        calls = (ToolCall("fetch", {"seconds": 9}, "1"), ToolCall("sleep", {"seconds": 0.3}, "2"))
+        policy = Script(Message("assistant", tool_calls=calls), "done")
+        playing = asyncio.ensure_future(play(environment, environment.tasks()[0], policy, sampling=Sampling(), seed=1))
+        await asyncio.sleep(0.1)
+        playing.cancel()
+        await playing
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
 
 
 def test_long_results_are_cut_at_the_stated_limit() -> None:

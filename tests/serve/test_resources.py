@@ -55,6 +55,10 @@ class WeatherServer(ResourcesServer):
         raise KeyError("lost")
 
     @tool
+    async def cancelled(self, body: dict[str, Any]) -> str:
+        raise asyncio.CancelledError("inner")
+
+    @tool
     def much(self, body: dict[str, Any]) -> str:
         return "x" * 10_000_000
 
@@ -72,6 +76,7 @@ TOOLS = [
     for name, properties in (
         ("get_weather", {"city": {"type": "string"}}),
         ("fail", {}),
+        ("cancelled", {}),
         ("much", {}),
         ("verify", {}),
         ("../metrics", {}),
@@ -127,7 +132,8 @@ def test_what_goes_wrong_in_a_call_is_for_the_policy_to_read_and_the_session_goe
         call("nothing", "5"),
         Message("assistant", "", (ToolCall("get_weather", {}, "6", "invalid_json", "{"),)),
         call("much", "7"),
-        call("get_weather", "8", city="Oslo"),
+        call("cancelled", "8"),
+        call("get_weather", "9", city="Oslo"),
         "done",
     )
     results = [message.content for message in rollout.messages if message.role == "tool"]
@@ -139,6 +145,7 @@ def test_what_goes_wrong_in_a_call_is_for_the_policy_to_read_and_the_session_goe
         assert result.startswith(f"Error: unknown tool {name!r}")
     assert results[5] == "Error: this call was not run: invalid_json"
     assert results[6] == "x" * 20_000 + "\n[cut: the first 20000 of 10000000 characters]"
+    assert results[7] == "Error: cancelled raised CancelledError: inner"
     assert (rollout.reward, rollout.metrics, rollout.cause) == (1.0, {"calls": 11}, None)
 
 

@@ -108,7 +108,9 @@ class ToolEnv(MultiTurnEnv):
                 return text, True
             state[OUT_OF_TIME] = True
             return f"{text}; the time of the rollout is used up", True
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if not is_own(error):
+                raise
             return f"Error: {call.name} raised {type(error).__name__}: {error}", True
 
     def _seconds(self, state: State) -> tuple[float | None, bool]:
@@ -148,6 +150,17 @@ def check_call(call: ToolCall, tools: Mapping[str, ToolSpec]) -> tuple[dict[str,
     if parsed.args is None:
         return None, f"Error: {call.name}: {parsed.message}"
     return parsed.args, ""
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether a tool has raised this itself: a `CancelledError` may also be the end of the rollout.
+
+    Ctrl-C cancels the task that collects or serves; a `KeyboardInterrupt` in a task that goes on is the tool's.
+    """
+    if isinstance(error, Exception | SystemExit):
+        return True
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and not (task and task.cancelling())
 
 
 def cut_text(text: str, limit: int = TOOL_OUTPUT_CHARACTERS) -> str:

@@ -32,7 +32,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from polygym.environments.remote_session import CONTROL_ENDPOINTS, SESSION_COOKIE
-from polygym.environments.tool import cut_text
+from polygym.environments.tool import cut_text, is_own
 from polygym.environments.wire_rows import RESOURCES
 from polygym.errors import UsageError, nearest
 from polygym.parsing.arguments import MismatchError, as_object
@@ -144,7 +144,9 @@ class ResourcesServer:
             return ToolReply(f"Error: {name}: {validation_words(error)}", 422)
         try:
             returned = await method(body, session)
-        except Exception as error:  # tools are other people's code: what they raise is for the policy to read
+        except BaseException as error:  # tools are other people's code: what they raise is for the policy to read
+            if not is_own(error):
+                raise
             return ToolReply(f"Error: {name} raised {type(error).__name__}: {error}")
         if isinstance(returned, str):
             return ToolReply(cut_text(returned))
