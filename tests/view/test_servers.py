@@ -47,6 +47,24 @@ def test_on_a_terminal_a_table_holds_the_newest_state():
     assert "ready" in last and "starting" not in last and "1:15" not in last
 
 
+def test_a_narrow_terminal_shortens_names_and_kinds_never_addresses_and_states():
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    display = ServersDisplay(console)
+    agent = {"server_type": "responses_api_agents", "impl": "simple_agent"}
+    display.update(
+        [
+            server("example_single_tool_call_simple_agent", "restarting", restarts=12, **agent),
+            server("math", "ready", url="http://127.0.0.1:45555"),
+        ]
+    )
+    console.print(display.render())
+    lines = console.file.getvalue().splitlines()[-3:]  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("example_s") and "…" in lines[1]
+    assert "http://127.0.0.1:8001" in lines[1] and "restarting, restarted 12 times" in lines[1]
+    assert "http://127.0.0.1:45555" in lines[2] and "ready" in lines[2]
+
+
 def test_as_plain_text_columns_line_up_and_names_are_cleaned():
     agent = server("bad\x1b[31m\nname", "ready", server_type="responses_api_agents", impl="simple_agent")
     assert servers_table([server("math", "ready", uptime_seconds=75.2), agent]).splitlines() == [

@@ -23,6 +23,9 @@ KINDS = {
     "head_server": "head",
 }
 COLUMNS = ("name", "kind", "address", "state")
+_SHORTENED = COLUMNS[:2]
+"""What gives way where a terminal is narrow; an address or a state that is cut is of no use."""
+_NARROW = 110
 STYLES = {"ready": "green", "starting": "yellow", "stopped": "dim"}
 ALARM = "bold red"
 
@@ -51,11 +54,14 @@ class ServersDisplay(Display):
         """A line a server."""
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         for column in COLUMNS:
-            table.add_column(column, no_wrap=True)
+            table.add_column(column, no_wrap=column not in _SHORTENED)
         for instance in self._instances:
-            *cells, _ = cells_of(instance)  # without the uptime, which would stand still between two changes
+            name, kind, address, _ = cells_of(instance)  # without the uptime, which stands still between two changes
+            if self.console.width < _NARROW:
+                kind = kind.partition(" (")[0]
+            shortened = (Text(cell, no_wrap=True, overflow="ellipsis") for cell in (name, kind))
             style = STYLES.get(str(instance["status"]), ALARM)
-            table.add_row(*map(Text, cells), Text(state_of(instance), style=style))
+            table.add_row(*shortened, Text(address), Text(state_of(instance), style=style))
         return table
 
 
