@@ -125,6 +125,26 @@ def test_ctrl_c_while_starting_ends_everything(shell: Shell):
 
 
 @linux
+def test_a_stack_that_is_still_starting_is_stopped_within_five_seconds(shell: Shell):
+    config = shell.folder / "slow.yaml"
+    config.write_text("slow:\n  resources_servers:\n    slow: {entrypoint: 'stack_worlds:Slow'}\n", encoding="utf-8")
+    process = subprocess.Popen(
+        [*POLYGYM, "env", "start", "--detach", "--head-port", "0", *ORACLE, "--config", str(config)],
+        cwd=shell.folder, env=shell.environ, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not list((shell.folder / "state").glob("polygym/stacks/*/stack.json")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)
+    began = time.monotonic()
+    shell.run("stop", "--all")
+    assert time.monotonic() - began < 5
+    _, told = process.communicate(timeout=5)
+    assert (process.returncode, told) == (1, "error: the stack was stopped before it was ready\n")
+    gone(shell, 1.0)
+
+
+@linux
 def test_a_second_ctrl_c_waits_for_nothing(shell: Shell):
     config = shell.folder / "echo.yaml"
     config.write_text("echo:\n  resources_servers:\n    echo: {entrypoint: 'stack_worlds:Echo'}\n", encoding="utf-8")
@@ -186,8 +206,8 @@ def test_in_the_background_a_stack_is_found_and_stopped(shell: Shell):
     began = time.monotonic()
     told = shell.run("start", "--detach", "--head-port", "0", *ORACLE, *TWO).stdout
     assert time.monotonic() - began < 10
-    assert told.count("ready") == 5 and "stop with: polygym env stop" in told
     stack = shell.stack()
+    assert told.count("ready") == 5 and f"stop with: polygym env stop --head-port {stack['head_port']}\n" in told
     assert [one["status"] for one in stack["servers"]] == ["ready"] * 5
     assert "example_multi_step_simple_agent" in shell.run("status").stdout
     port = str(stack["head_port"])
@@ -249,11 +269,13 @@ def test_secrets_are_in_no_log_argument_environment_or_answer(shell: Shell):
         environ = "" if pid == process.pid else Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace")
         seen += [arguments, environ]
     process.terminate()
-    process.wait(timeout=5)
+    assert process.wait(timeout=5) == 0
     assert process.stderr is not None
     logs = [path.read_text() for path in Path(stack["logs"]).iterdir()]
-    assert len(logs) == 4  # three servers and what starts them
-    for text in (*seen, *logs, process.stderr.read()):
+    assert len(logs) == 5  # three servers, what starts them, and who keeps them up
+    told = process.stderr.read()
+    assert told.endswith("stopped\n")
+    for text in (*seen, *logs, told):
         assert not [secret for secret in secrets if secret in text], text
 
 

@@ -49,6 +49,13 @@ class Crashing(Echo):
         super().__init__(name, **options)  # type: ignore[arg-type]
 
 
+class Slow(Echo):
+    """Comes up after five minutes."""
+
+    def __init__(self, name: str, **options: object) -> None:
+        time.sleep(300)
+
+
 class Broken(Echo):
     """Never comes up."""
 

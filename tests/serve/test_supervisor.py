@@ -132,7 +132,19 @@ def test_a_crash_loop_backs_off_and_whoever_connects_is_told_so(folder: Path):
             assert instance(stack, "echo")["status"] == "restarting"
             began = time.monotonic()
         assert time.monotonic() - began < 3  # stopping does not wait for the pause
-        assert "no luck" in Path(found["log"]).read_text()
+        log = Path(found["log"]).read_text()
+        assert "no luck" in log and log.count("ended with exit code 7; restart ") == 2
+        told = [line.partition(" ")[2] for line in (stack.logs / "supervisor.log").read_text().splitlines()]
+        about = [line.removeprefix("echo: ") for line in told if line.startswith("echo: ")]
+        assert about[:5] == [
+            f"started as process {found['pid']} at {found['url']}",
+            "ready",
+            f"process {found['pid']} was killed by signal 9",
+            "restart 1, at once",
+            about[4],
+        ]
+        assert about[4].startswith("started as process ")
+        assert "restart 2, after a pause of 1 s" in about and told[-1] == "stopped"
 
     asyncio.run(check())
     times = [float(line) for line in marks.read_text().splitlines()]

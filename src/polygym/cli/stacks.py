@@ -1,7 +1,7 @@
 """Running a stack of servers from the command line: in the foreground, or in the background.
 
 The one idea: a stack runs until it is told to stop, by Ctrl-C, SIGTERM or `polygym env stop`; all three end it in the
-same way.
+same way. Whoever presses Ctrl-C interrupts a command (exit code 130); the others stop a service (0).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 import typer
 
-from polygym.serve.config import StackConfig
+from polygym.serve.config import HEAD_PORT, StackConfig
 from polygym.serve.detach import detached
-from polygym.serve.supervisor import Supervisor
+from polygym.serve.supervisor import LOG, Supervisor
 from polygym.view.servers import ServersDisplay, servers_table
 
 
@@ -25,7 +25,7 @@ def keep_up(config: StackConfig, logs: Path | None, single_process: bool) -> Non
     """Run a stack here, with a live table.
 
     Raises:
-        KeyboardInterrupt: when Ctrl-C or SIGTERM has ended it.
+        KeyboardInterrupt: when Ctrl-C has ended it.
     """
     began = time.monotonic()
     with ServersDisplay() as display:
@@ -40,9 +40,10 @@ def keep_up(config: StackConfig, logs: Path | None, single_process: bool) -> Non
                 f"all ready in {time.monotonic() - began:.1f} s; logs in {supervisor.logs}; Ctrl-C stops everything"
             )
 
-        interrupted = asyncio.run(_until_stopped(supervisor, ready))
-    if interrupted:
+        signals = asyncio.run(_until_stopped(supervisor, ready))
+    if signal.SIGINT in signals:
         raise KeyboardInterrupt
+    typer.echo("stopped", err=True)
 
 
 def keep_up_detached(config: StackConfig, logs: Path | None, single_process: bool) -> None:
@@ -52,24 +53,32 @@ def keep_up_detached(config: StackConfig, logs: Path | None, single_process: boo
         supervisor = Supervisor(config, logs, single_process=single_process)
         await _until_stopped(
             supervisor,
-            lambda: tell({"servers": supervisor.instances(), "head": supervisor.url, "logs": str(supervisor.logs)}),
+            lambda: tell(
+                {
+                    "servers": supervisor.instances(),
+                    "head": supervisor.url,
+                    "port": supervisor.port,
+                    "logs": str(supervisor.logs),
+                    "log": str(supervisor.logs / LOG),
+                }
+            ),
         )
 
     told = detached(work)
     typer.echo(servers_table(told["servers"]))
-    typer.echo(f"head {told['head']}, logs in {told['logs']}; stop with: polygym env stop")
+    which = "" if told["port"] == HEAD_PORT else f" --head-port {told['port']}"
+    typer.echo(f"head {told['head']}, logs in {told['logs']}; stop with: polygym env stop{which}")
 
 
-async def _until_stopped(supervisor: Supervisor, ready: Callable[[], None]) -> bool:
-    """Run a stack; whether a signal has ended it."""
+async def _until_stopped(supervisor: Supervisor, ready: Callable[[], None]) -> list[int]:
+    """Run a stack; the signals that have come meanwhile."""
     loop, running = asyncio.get_running_loop(), asyncio.current_task()
     assert running is not None
-    signals = 0
+    signals: list[int] = []
 
-    def interrupt() -> None:
-        nonlocal signals
-        signals += 1
-        if signals > 1:
+    def interrupt(number: int) -> None:
+        signals.append(number)
+        if len(signals) > 1:
             supervisor.kill()  # whoever asks twice gets no grace
         elif supervisor.is_up:
             supervisor.stop_asked.set()
@@ -77,7 +86,7 @@ async def _until_stopped(supervisor: Supervisor, ready: Callable[[], None]) -> b
             running.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, interrupt)
+        loop.add_signal_handler(number, interrupt, number)
     try:
         async with supervisor:
             ready()
@@ -86,4 +95,4 @@ async def _until_stopped(supervisor: Supervisor, ready: Callable[[], None]) -> b
         if not signals:
             raise
         running.uncancel()
-    return signals > 0
+    return signals

@@ -17,14 +17,13 @@ from typing import IO, Any
 
 from polygym.errors import PolygymError, UsageError
 
-LOG = "supervisor.log"
 Tell = Callable[[dict[str, Any]], None]
 
 
 def detached(work: Callable[[Tell], Awaitable[None]]) -> dict[str, Any]:
     """Do `work` in the background; what it tells (once) is returned here.
 
-    What it writes afterwards goes to `supervisor.log` in the folder that it tells of as `logs`.
+    What it writes afterwards goes to the file that it tells of as `log`.
 
     Call it while this process has one thread.
 
@@ -71,8 +70,8 @@ def _child(work: Callable[[Tell], Awaitable[None]], writing: int) -> int:
         told = True
         with open(writing, "wb") as pipe:
             pipe.write(json.dumps(what).encode())
-        if "logs" in what:
-            with open(os.path.join(what["logs"], LOG), "ab") as log:
+        if "log" in what:
+            with open(what["log"], "ab") as log:
                 _redirect(log, 1, 2)
 
     async def run() -> None:

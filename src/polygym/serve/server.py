@@ -36,6 +36,20 @@ CHECK_SECONDS = 5.0
 _TAIL_LINES = 12
 
 
+def ended(code: int) -> str:
+    """How a process has ended, in words.
+
+    >>> ended(7), ended(-9)
+    ('ended with exit code 7', 'was killed by signal 9')
+    """
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def stamped(text: str) -> str:
+    """A line of a log, with its time."""
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n"
+
+
 class StartError(PolygymError):
     """A server did not come up, for a reason that is not the configuration's."""
 
@@ -74,6 +88,7 @@ class Server:
         listening: its socket, which outlives its processes.
         log: where they write.
         on_change: called when its state has changed.
+        note: called with a line for the supervisor's log whenever it starts, answers, ends or is started again.
         redacted: takes secrets out of a text.
     """
 
@@ -83,6 +98,7 @@ class Server:
         listening: socket,
         log: Path,
         on_change: Callable[[], None],
+        note: Callable[[str], None],
         redacted: Callable[[str], str],
     ) -> None:
         self.config = config
@@ -96,6 +112,7 @@ class Server:
         """Done once it has answered; or why it never did."""
         self._listening = listening
         self._changed = on_change
+        self._note = lambda text: note(f"{config.name}: {text}")
         self._redacted = redacted
         self._ready_since: float | None = None
         self._stopping = asyncio.Event()
@@ -144,6 +161,10 @@ class Server:
         self._listening.close()
 
     @property
+    def _pid(self) -> int | None:
+        return None if self.process is None else self.process.pid
+
+    @property
     def running(self) -> bool:
         """Whether there is a process of it."""
         return self.process is not None and not self.process.exited.done()
@@ -168,6 +189,7 @@ class Server:
                 with open(self.log, "a", encoding="utf-8") as file:
                     file.write(f"error: {error}\n")
                 code = NOT_STARTED
+            self._note(f"process {self._pid} {ended(code)}")
             if self._stopping.is_set():
                 break
             if not self.up.done():
@@ -179,8 +201,12 @@ class Server:
             self.restarts += 1
             self.status, self._ready_since = RESTARTING, None
             self._changed()
-            if crashes > 1:
-                pause = min(2.0 ** (crashes - 2), LONGEST_PAUSE_SECONDS)
+            pause = min(2.0 ** (crashes - 2), LONGEST_PAUSE_SECONDS) if crashes > 1 else 0.0
+            again = f"restart {self.restarts}, {f'after a pause of {pause:g} s' if pause else 'at once'}"
+            self._note(again)
+            with suppress(OSError), open(self.log, "a", encoding="utf-8") as file:
+                file.write(stamped(f"process {self._pid} {ended(code)}; {again}"))
+            if pause:
                 async with turned_away(self._listening, self.config.name, pause):
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._stopping.wait(), pause)
@@ -190,6 +216,7 @@ class Server:
         """Start it, wait until it answers, then until it ends; its exit code."""
         process = await host.fork(spec.to_dict(), self._listening, self.log)
         self.process = process
+        self._note(f"started as process {process.pid} at {self.url}")
         if self._stopping.is_set():
             process.kill()
         answers = asyncio.create_task(self._answers(START_SECONDS))
@@ -201,6 +228,7 @@ class Server:
                     process.kill()
                     return await process.exited
                 self.status, self._ready_since = READY, time.monotonic()
+                self._note("ready")
                 if not self.up.done():
                     self.up.set_result(None)
                 self._changed()
@@ -217,6 +245,7 @@ class Server:
         status = READY if await self._answers(CHECK_SECONDS) else SILENT
         if self.status in (READY, SILENT) and status != self.status:
             self.status = status
+            self._note(status)
             self._changed()
 
     async def _answers(self, seconds: float) -> bool:
@@ -240,6 +269,7 @@ class Server:
         told = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         if code == USAGE and told:
             return UsageError(self._redacted(f"server {name!r}: {told[-1]}"))
-        ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         tail = "".join(f"\n  {line}" for line in lines[-_TAIL_LINES:])
-        return StartError(self._redacted(f"server {name!r} {ended} before it was ready; its log, {self.log}:{tail}"))
+        return StartError(
+            self._redacted(f"server {name!r} {ended(code)} before it was ready; its log, {self.log}:{tail}")
+        )

@@ -11,6 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from socket import socket
@@ -20,7 +21,7 @@ from polygym.serve.catalog import RESOURCES
 from polygym.serve.config import ServerConfig, StackConfig, read_document
 from polygym.serve.fork_server import ForkServer
 from polygym.serve.masking import masked, redacted, secrets_of
-from polygym.serve.server import READY, Host, Server
+from polygym.serve.server import READY, Host, Server, StartError, stamped
 from polygym.serve.settings import ResourcesSettings
 from polygym.serve.sockets import PortInUseError, bind
 from polygym.serve.spec import ServerSpec
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 STOP_SECONDS = 3.5
 """How long servers may take to stop before they are killed; all is to be over within 5 seconds."""
 FORK_SERVER_LOG = "fork_server.log"
+LOG = "supervisor.log"
 
 
 def served_environments(config: StackConfig) -> dict[str, dict[str, Any]]:
@@ -62,7 +64,7 @@ class Supervisor:
     Raises:
         UsageError: on entering, when a port is taken (nothing has been started then), or a server refuses its
             settings (everything has been stopped again).
-        StartError: on entering, when a server does not come up.
+        StartError: on entering, when a server does not come up, or the stack is stopped before all have.
     """
 
     def __init__(
@@ -93,6 +95,8 @@ class Supervisor:
         self._port = head.getsockname()[1]
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
+            (self.logs / LOG).write_bytes(b"")
+            self._note(f"process {os.getpid()} starts {len(self.config.servers)} servers, head port {self.port}")
             if not self._single_process:
                 self._host = ForkServer(self.logs / FORK_SERVER_LOG)
                 self._host.start()  # it imports while this process does
@@ -105,7 +109,7 @@ class Supervisor:
             self._head = Head(self, head)
             await self._head.start()
             self._registration = Registration(self._stack())
-            await self._start(self.config.servers, listening)
+            await self._start_unless_stopped(listening)
             self.is_up = True
         except BaseException:
             await self.stop()
@@ -184,6 +188,7 @@ class Supervisor:
     async def stop(self) -> None:
         """Stop everything and wait until it is gone."""
         await self._stop(list(self.servers.values()))
+        self._note("stopped")
         if self._host is not None:
             await self._host.close()
         if self._head is not None:
@@ -226,13 +231,28 @@ class Supervisor:
 
     # Starting and keeping up.
 
+    async def _start_unless_stopped(self, listening: Mapping[str, socket]) -> None:
+        """Start the configured servers; whoever stops the stack meanwhile does not wait for them."""
+        starting = asyncio.ensure_future(self._start(self.config.servers, listening))
+        asked = asyncio.ensure_future(self.stop_asked.wait())
+        try:
+            await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                raise StartError("the stack was stopped before it was ready")
+            starting.result()
+        finally:
+            starting.cancel()
+            asked.cancel()
+            await asyncio.gather(starting, asked, return_exceptions=True)
+
     async def _start(self, configs: Mapping[str, ServerConfig], listening: Mapping[str, socket]) -> None:
         """Start servers in parallel and wait until each answers."""
         host = self._host
         assert host is not None
         started = []
         for name, config in configs.items():
-            server = Server(config, listening[name], self.logs / f"{name}.log", self._changed, self.redacted)
+            log = self.logs / f"{name}.log"
+            server = Server(config, listening[name], log, self._changed, self._note, self.redacted)
             server.log.write_bytes(b"")
             self.servers[name] = server
             started.append(server)
@@ -255,6 +275,11 @@ class Supervisor:
     def redacted(self, text: str) -> str:
         """`text` without the secrets of the stack."""
         return redacted(text, {*secrets_of(self.config.document), *filter(None, [self.config.token, self.control])})
+
+    def _note(self, text: str) -> None:
+        """Write a line to the supervisor's own log."""
+        with suppress(OSError), open(self.logs / LOG, "a", encoding="utf-8") as log:  # a full disk stops no server
+            log.write(stamped(text))
 
     def _changed(self) -> None:
         self._on_change(self.instances())
