@@ -32,7 +32,7 @@ from polygym.environments.wire_rows import ROLLOUT_INDEX, SEED
 from polygym.rewards.rubric import BadRewardError
 from polygym.rollout import Cause, Rollout, TaskId
 from polygym.rows import Row, dump_row
-from polygym.seeds import check_seed, derive_seed
+from polygym.seeds import check_seed, rollout_seed
 
 PARAMETERS = "responses_create_params"
 
@@ -174,7 +174,7 @@ class _Plan:
         """A row as its agent is sent it."""
         environment, task_id = self._source.environment(item.position), self._source.task_ids[item.position]
         row = self._source.row(item.position)
-        seed = derive_seed(self._seed, environment, task_id, item.rollout_index)
+        seed = rollout_seed(self._seed, environment, task_id, item.rollout_index)
         params = {**row[PARAMETERS], **self._params}
         return {**row, PARAMETERS: params, ROLLOUT_INDEX: item.rollout_index, SEED: seed}
 
