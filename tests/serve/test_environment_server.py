@@ -101,6 +101,45 @@ def test_an_agent_that_knows_only_tools_plays_a_tool_environment() -> None:
     assert (answers[9][0], answers[9][1]["error"]["class"]) == (410, "session_lost")
 
 
+CALLED = [
+    {"type": "function_call", "call_id": "a", "name": "increase", "arguments": '{"amount": 2}'},
+    {"type": "function_call_output", "call_id": "a", "output": "2"},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]},
+]
+
+
+def test_calls_that_come_without_their_session_are_not_graded_where_state_is_kept() -> None:
+    environment = Counting(rows(2), tools=[increase])
+    row = row_of(environment, environment.tasks()[0])
+    called, said = asking(
+        environment,
+        ("/verify", {**row, "response": {"output": CALLED}}),
+        ("/verify", {**row, "response": {"output": CALLED[2:]}}),
+    )
+    assert (called[1]["reward"], called[1]["failure_kind"], called[1]["mask_sample"]) == (None, "no_session", True)
+    assert said[1]["reward"] == 0.1
+
+    def double(amount: int) -> int:
+        """Twice as much."""
+        return 2 * amount
+
+    stateless = ToolEnv(rows(2), tools=[double], rubric=Rubric([exact]))
+    output = [{**CALLED[0], "name": "double"}, *CALLED[1:]]
+    [(_, verdict)] = asking(stateless, ("/verify", {**row, "response": {"output": output}}))
+    assert (verdict["reward"], verdict["failure_kind"]) == (0.0, None)
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+def test_a_response_that_the_model_broke_off_is_not_graded(seeded: bool) -> None:
+    environment = single()
+    row = row_of(environment, environment.tasks()[0])
+    response = {"status": "failed", "error": {"code": "server_error", "message": "out of memory"}, "output": []}
+    requests = [("/verify", {**row, "response": response})]
+    verdict = asking(environment, *([("/seed_session", row)] if seeded else []), *requests)[-1][1]
+    assert (verdict["reward"], verdict["failure_kind"]) == (None, "model")
+    assert "out of memory" in verdict["failure_reason"]
+
+
 def test_an_environment_that_replies_in_words_says_that_it_must_be_asked() -> None:
     environment = Countdown(rows(2), max_turns=4)
     row = row_of(environment, environment.tasks()[0])

@@ -70,6 +70,7 @@ class ToolEnv(MultiTurnEnv):
         self.tool_timeout_seconds = tool_timeout_seconds
         self.tool_output_characters = tool_output_characters
         self.parallel_tool_calls = parallel_tool_calls
+        self.tools_want_state = any(tool.wants_state for tool in self._functions.values())
         self._specs = {spec.name: spec for spec in self.tools}
         super().__init__(dataset, max_turns=max_turns, **arguments)
 

@@ -31,6 +31,7 @@ from polygym.serve.resources import ResourcesServer, ToolReply, Verdict
 from polygym.serve.sessions import Session
 
 CLEANUP_SECONDS = 60.0
+CALL = "function_call"  # type of an item of a response
 
 
 class EnvironmentServer(ResourcesServer):
@@ -58,6 +59,10 @@ class EnvironmentServer(ResourcesServer):
             and not environment.stops
         )
         self._says_nothing = type(environment).env_response is Environment.env_response and not environment.stops
+        sets_up = type(environment).setup_state is not Environment.setup_state
+        self._keeps_state = isinstance(environment, ToolEnv) and (
+            environment.tools_want_state or (sets_up and not self._by_call)
+        )
         parallel = environment.parallel_tool_calls
         super().__init__(name or environment.name, parallel_tool_calls=parallel, **options)
 
@@ -122,6 +127,19 @@ class EnvironmentServer(ResourcesServer):
         if cause is not None:
             verdict.reward, verdict.cause = None, verdict.cause or cause
         return verdict
+
+    def without_session(self, row: dict[str, Any]) -> Cause | None:
+        """What calls have changed is in their session: without it, an environment that keeps state sees nothing."""
+        response = row.get("response")
+        output = response.get("output") if isinstance(response, Mapping) else None
+        if not self._keeps_state or not isinstance(output, list):
+            return None
+        called = [item.get("name") for item in output if isinstance(item, Mapping) and item.get("type") == CALL]
+        if not any(isinstance(name, str) and name in self._specs for name in called):
+            return None
+        return Cause(
+            "no_session", "the response has calls of this server's tools, and came without their session's cookie"
+        )
 
     async def _close(self, session: Session) -> Cause | None:
         episode: EnvironmentSession | None = session.data  # None while it is being set up

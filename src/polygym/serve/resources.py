@@ -42,7 +42,7 @@ from polygym.serve.aggregate import aggregate
 from polygym.serve.app import HttpError, create_app, encode_json, json_response, read_object
 from polygym.serve.sessions import MAX_SESSIONS, TTL_SECONDS, Session, Sessions
 from polygym.serve.typed import TOOL_MARK, TypedMethod, VerifyRequest, tool, validation_words
-from polygym.serve.verdict import Verdict, as_verdict, verify_reply
+from polygym.serve.verdict import Verdict, as_verdict, broken_off, verify_reply
 
 __all__ = ["ResourcesServer", "Session", "ToolReply", "Verdict", "VerifyRequest", "tool"]
 
@@ -168,6 +168,10 @@ class ResourcesServer:
         cause = await self._close(session)
         return Verdict(None, verdict.rewards, verdict.metrics, verdict.cause or cause) if cause else verdict
 
+    def without_session(self, row: dict[str, Any]) -> Cause | None:
+        """Why a response cannot be graded that came without the session in which it was made; None where it can."""
+        return None
+
     async def reply(self, body: dict[str, Any], session: Session) -> dict[str, Any]:
         """The environment's answer to what the policy said (`/env_response`)."""
         raise HttpError(404, "not_found", f"server {self.name!r} answers calls of its tools only")
@@ -232,9 +236,14 @@ class ResourcesServer:
         row = await read_object(request)
         known = self._session(request)
         session = known or (await self.open(row))[0]
+        cause = broken_off(row) or (self.without_session(row) if known is None else None)
         try:
             async with session.request():
-                verdict = await self.judge(row, session)
+                if cause is None:
+                    verdict = await self.judge(row, session)
+                else:
+                    await self._close(session)
+                    verdict = Verdict(None, cause=cause)
                 self._sessions.close(session.id)
         except HttpError:
             if known is None:

@@ -51,6 +51,18 @@ def as_verdict(returned: Any, row: Row) -> Verdict:
     return Verdict(reward, {"reward": reward}, metrics)
 
 
+def broken_off(row: Row) -> Cause | None:
+    """Why the response in a row is no answer of the policy: the model has failed. None where it is one."""
+    response = row.get("response")
+    if not isinstance(response, Mapping):
+        return None
+    error, status = response.get("error"), response.get("status")
+    if not error and status not in ("failed", "cancelled"):
+        return None
+    said = error.get("message") or error.get("code") if isinstance(error, Mapping) else error
+    return Cause("model", f"the response has the status {status!r}: {said or 'no error is told'}")
+
+
 def verify_reply(row: Row, verdict: Verdict) -> Row:
     """The whole of the request, and the verdict; metrics stand at the top level too, where their name is free."""
     cause = verdict.cause if verdict.reward is None else None
