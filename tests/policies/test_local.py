@@ -129,6 +129,15 @@ def test_tool_calls_and_reasoning_are_read_from_the_text(monkeypatch: pytest.Mon
     assert ask(one).message.reasoning == "hm"
 
 
+def test_the_texts_of_its_tokens_are_the_answer_with_what_ends_it() -> None:
+    local = policy()
+    turn = ask(local)
+    assert turn.token_ids
+    texts = local.token_texts(turn.token_ids)
+    assert len(texts) == len(turn.token_ids)
+    assert local.token_texts([END, 36]) == ["<|im_end|>", "A"]
+
+
 def test_a_turn_tells_the_version_of_the_weights() -> None:
     one = policy()
     one.version = 7

@@ -7,7 +7,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -131,6 +131,63 @@ def test_token_fields_are_returned_in_the_forms_of_vllm_and_nemo_gym(given: dict
     ]
     assert {name: response["output"][-1][name] for name in fields} == fields
     assert not fields.keys() & silent["output"][-1].keys()
+
+
+class Lettered(Scripted):
+    """Knows its tokens: those of an alphabet, and half of a character."""
+
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
+        return ["\ufffd" if token == 9 else "abc"[token] for token in ids]
+
+
+def test_log_probabilities_stand_beside_the_text_of_each_token_and_ids_only_where_they_are_asked_for() -> None:
+    turn = said("ab")
+    turn.prompt_token_ids, turn.token_ids, turn.logprobs = [1, 2], [0, 9], [-0.5, -0.25]
+    chat = {"messages": [{"role": "user", "content": "?"}], "logprobs": True}
+    with served(Lettered(lambda request: turn)) as url:
+        _, texts = send(f"{url}/v1/chat/completions", chat)
+        _, ids = send(f"{url}/v1/chat/completions", {**chat, "return_tokens_as_token_ids": True})
+        _, response = send(f"{url}/v1/responses", {"input": "?", "include": ["message.output_text.logprobs"]})
+        _, silent = send(f"{url}/v1/responses", {"input": "?"})
+    told = [
+        {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []},
+        {"token": "\ufffd", "logprob": -0.25, "bytes": None, "top_logprobs": []},
+    ]
+    assert texts["choices"][0]["logprobs"]["content"] == told
+    assert response["output"][0]["content"][0]["logprobs"] == told
+    assert "logprobs" not in silent["output"][0]["content"][0]
+    assert [entry["token"] for entry in ids["choices"][0]["logprobs"]["content"]] == ["token_id:0", "token_id:9"]
+
+
+def test_a_server_alone_answers_to_its_names_and_a_server_of_a_stack_to_any() -> None:
+    policy = Scripted(lambda request: said("4"))
+    with served(policy, name="nano", answers_to=["policy_model"]) as url:
+        for name in ("nano", "scripted", "policy_model", "", None):
+            assert send(f"{url}/v1/responses", {"input": "?", "model": name})[0] == 200
+        for path, body in (("responses", {"input": "?"}), ("chat/completions", {"messages": []})):
+            status, answer = send(f"{url}/v1/{path}", {**body, "model": "gpt-4"})
+            assert (status, answer["error"]["code"]) == (404, "model_not_found")
+            assert answer["error"]["message"] == "the model 'gpt-4' does not exist; this server has 'scripted'"
+        assert send(f"{url}/v1/models/nano", None, "GET")[1]["id"] == "scripted"
+        assert send(f"{url}/v1/models/organisation/name", None, "GET")[0] == 404
+    with served(policy) as url:
+        assert send(f"{url}/v1/responses", {"input": "?", "model": "gpt-4"})[0] == 200
+        assert send(f"{url}/v1/models/scripted", None, "GET")[1]["id"] == "scripted"
+
+
+@pytest.mark.parametrize(
+    ("field", "refused", "taken"),
+    [
+        ("reasoning", {"effort": "low"}, {"summary": "auto"}),
+        ("reasoning_effort", "low", "none"),
+        ("truncation", "auto", "disabled"),
+    ],
+)
+def test_a_field_that_a_local_model_cannot_heed_is_refused_by_name(field: str, refused: Any, taken: Any) -> None:
+    with served(Scripted(lambda request: said("4"))) as url:
+        status, answer = send(f"{url}/v1/responses", {"input": "?", field: refused})
+        assert (status, answer["error"]["param"]) == (400, field)
+        assert send(f"{url}/v1/responses", {"input": "?", field: taken})[0] == 200
 
 
 def test_a_policy_that_tells_no_token_ids_is_not_passed_off_as_one_that_does() -> None:

@@ -69,6 +69,7 @@ def serve(
 ) -> None:
     """Serve a model over the OpenAI wire: chat completions, responses, streaming, tools, token ids on request."""
     from polygym.policies.base import Sampling
+    from polygym.serve.catalog import POLICY_MODEL
     from polygym.serve.masking import hide_arguments
     from polygym.serve.model import ModelServer
     from polygym.serve.model_kinds import serve_policy
@@ -83,7 +84,14 @@ def serve(
     sampling = Sampling() if max_tokens is None else Sampling(max_tokens=max_tokens)
     with bind(host, port, "polygym model serve") as listening:
         policy = serve_policy(model, device=device, dtype=dtype)
-        server = ModelServer(policy, name=model, return_token_ids=token_ids, sampling=sampling, token=token or None)
+        server = ModelServer(
+            policy,
+            name=model,
+            return_token_ids=token_ids,
+            sampling=sampling,
+            token=token or None,
+            answers_to=[POLICY_MODEL],
+        )
         run_app(server.app(), listening, lambda: _announce(model, f"{url_of(listening)}/v1", bool(token)))
 
 

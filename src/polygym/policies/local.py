@@ -29,6 +29,7 @@ from polygym.policies.waves import WaveDesk
 from polygym.rollout import Turn, Usage
 
 PATIENCE_SECONDS = 2.0
+_AS_WRITTEN = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
 
 
 class LocalPolicy(Policy):
@@ -82,6 +83,10 @@ class LocalPolicy(Policy):
         """Held while the model's weights or its training mode are changed: it waits for the end of a wave, which goes
         on for a moment after its last answer, and for longer where an episode was given up; no wave starts inside."""
         return self._computing
+
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
+        """The text of each token by itself; a token that is a part of a character shows as U+FFFD."""
+        return [str(text) for text in self.tokenizer.batch_decode([[token] for token in ids], **_AS_WRITTEN)]
 
     async def complete(self, request: Request) -> Turn:
         """Answer once; see `Policy.complete`."""

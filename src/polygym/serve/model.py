@@ -4,7 +4,7 @@ The one idea: any policy can be served, and a served policy answers as it does i
 included, gives the same turn, with the token ids and log-probabilities that were sampled where they are asked for. A
 conversation that brings the token fields of its last answer is continued from those ids, never encoded again.
 
-Limits: one model, whatever name a request gives; it keeps no conversations. Text is streamed while it is written where
+Limits: one model; it keeps no conversations. Text is streamed while it is written where
 the policy can tell it early, as a local model can; an endpoint's answer is streamed when it is complete.
 """
 
@@ -14,7 +14,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -31,12 +31,13 @@ from polygym.policies.responses_wire import output_items, response_body
 from polygym.rollout import Turn
 from polygym.serve.app import HttpError, create_app, json_response, read_object
 from polygym.serve.hang_up import until_hung_up
-from polygym.serve.model_errors import ApiError, bad_request, context_overflow, failed_policy
+from polygym.serve.model_errors import ApiError, bad_request, context_overflow, failed_policy, unknown_model
 from polygym.serve.model_requests import Asked, RequestReader
 from polygym.serve.sse import MEDIA_TYPE, ChatStream, EventStream, ResponseStream, error_event
 
 _log = logging.getLogger(__name__)
 
+TokenTexts = Callable[[Sequence[int]], list[str]]
 STREAM_HEADERS = {"Cache-Control": "no-cache"}
 
 
@@ -48,6 +49,8 @@ class ModelServer:
         return_token_ids: whether answers carry token ids and log-probabilities where a request does not say.
         sampling: what holds where a request does not say; default `Sampling()`.
         token: what a request must bring; without one, only this machine may ask.
+        answers_to: names of models that a request may give beside those of the server and the policy; None: any, as
+            rows for a stack may name the model that they were made with.
     """
 
     def __init__(
@@ -58,11 +61,13 @@ class ModelServer:
         return_token_ids: bool = False,
         sampling: Sampling | None = None,
         token: str | None = None,
+        answers_to: Collection[str] | None = None,
     ) -> None:
         self.policy = policy
         self.name = name
         self.token = token
         self.model = getattr(policy, "name", "") or name
+        self._names = None if answers_to is None else {"", name, self.model, *answers_to}
         self.wants_task = bool(policy.wants_task)
         self.reader = RequestReader(
             sampling or Sampling(),
@@ -84,19 +89,34 @@ class ModelServer:
         app = create_app(self.name, MODELS, token=self.token, about=about, lifespan=lifespan)
         app.add_route("/v1/chat/completions", _route(self._chat), methods=["POST"])
         app.add_route("/v1/responses", _route(self._responses), methods=["POST"])
-        app.add_route("/v1/models", self._models, methods=["GET"])
+        app.add_route("/v1/models", self._list, methods=["GET"])
+        app.add_route("/v1/models/{model:path}", self._retrieve, methods=["GET"])
         return app
 
-    async def _models(self, request: HttpRequest) -> Response:
-        model = {"id": self.model, "object": "model", "created": self._started, "owned_by": "polygym"}
-        return json_response({"object": "list", "data": [model]})
+    async def _list(self, request: HttpRequest) -> Response:
+        return json_response({"object": "list", "data": [self._about()]})
+
+    async def _retrieve(self, request: HttpRequest) -> Response:
+        name = request.path_params["model"]
+        if name not in (self._names or {self.name, self.model}):
+            return unknown_model(name, self.model).response()
+        return json_response(self._about())
+
+    def _about(self) -> dict[str, Any]:
+        return {"id": self.model, "object": "model", "created": self._started, "owned_by": "polygym"}
+
+    def _check_model(self, body: Mapping[str, Any]) -> None:
+        name = body.get("model")
+        if name is not None and self._names is not None and name not in self._names:
+            raise unknown_model(name, self.model)
 
     async def _chat(self, body: dict[str, Any]) -> Response:
+        self._check_model(body)
         asked = self.reader.chat(body)
         head = {"id": f"chatcmpl-{secrets.token_hex(16)}", "created": int(time.time()), "model": self.model}
 
         def answer(turns: list[Turn]) -> dict[str, Any]:
-            choices = [_choice(index, turn, asked) for index, turn in enumerate(turns)]
+            choices = [_choice(index, turn, asked, self._texts(asked)) for index, turn in enumerate(turns)]
             row = {**head, "object": "chat.completion", "choices": choices, "usage": _usage(turns)}
             return {**row, "prompt_token_ids": turns[0].prompt_token_ids} if asked.token_ids else row
 
@@ -105,6 +125,7 @@ class ModelServer:
         return json_response(answer(await self._turns(asked)))
 
     async def _responses(self, body: dict[str, Any]) -> Response:
+        self._check_model(body)
         asked = self.reader.responses(body)
         base = secrets.token_hex(16)
         fixed: dict[str, Any] = {
@@ -116,7 +137,11 @@ class ModelServer:
 
         def answer(turns: list[Turn]) -> dict[str, Any]:
             position = len(asked.request.messages)
-            return response_body(turns, position=position, token_fields=asked.token_ids, **fixed)
+            row = response_body(turns, position=position, token_fields=asked.token_ids, **fixed)
+            if asked.logprobs:
+                for part in (item["content"][0] for item in row["output"] if item["type"] == "message"):
+                    part["logprobs"] = _logprobs(turns[0], self._texts(asked))
+            return row
 
         if asked.stream:
             begun = {**response_body([], **fixed), "status": "in_progress", "usage": None}
@@ -177,6 +202,10 @@ class ModelServer:
                 raise bad_request(f"model {self.model!r} does not tell log-probabilities", "logprobs")
         return turns
 
+    def _texts(self, asked: Asked) -> TokenTexts | None:
+        """What tells the texts of tokens; None where ids were asked for, or the policy knows nothing else."""
+        return None if asked.tokens_as_ids else getattr(self.policy, "token_texts", None)
+
     async def _complete(self, request: Request) -> Turn:
         try:
             return await self.policy.complete(request)
@@ -188,7 +217,7 @@ class ModelServer:
 # ------------------------------------------------------------------------------------------------------------- answers
 
 
-def _choice(index: int, turn: Turn, asked: Asked) -> dict[str, Any]:
+def _choice(index: int, turn: Turn, asked: Asked, texts: TokenTexts | None) -> dict[str, Any]:
     """A turn as one choice of a chat completion."""
     message = turn.message
     calls = [
@@ -209,7 +238,7 @@ def _choice(index: int, turn: Turn, asked: Asked) -> dict[str, Any]:
     finish_reason = "length" if turn.finish_reason == "length" else "tool_calls" if calls else "stop"
     choice = {"index": index, "message": row, "finish_reason": finish_reason, "logprobs": None}
     if asked.logprobs:
-        choice["logprobs"] = {"content": _logprobs(turn), "refusal": None}
+        choice["logprobs"] = {"content": _logprobs(turn, texts), "refusal": None}
     if asked.token_ids:
         choice["token_ids"] = turn.token_ids
         row["prompt_token_ids"] = turn.prompt_token_ids
@@ -218,11 +247,18 @@ def _choice(index: int, turn: Turn, asked: Asked) -> dict[str, Any]:
     return choice
 
 
-def _logprobs(turn: Turn) -> list[dict[str, Any]]:
-    pairs = zip(turn.token_ids or (), turn.logprobs or (), strict=True)
+def _logprobs(turn: Turn, texts: TokenTexts | None) -> list[dict[str, Any]]:
+    """Every token that was sampled, those of calls and reasoning too; a part of a character has no bytes here."""
+    ids = turn.token_ids or ()
+    told = texts(ids) if texts is not None else [f"token_id:{token}" for token in ids]
     return [
-        {"token": f"token_id:{token}", "logprob": logprob, "bytes": None, "top_logprobs": []}
-        for token, logprob in pairs
+        {
+            "token": text,
+            "logprob": logprob,
+            "bytes": None if texts is None or "\ufffd" in text else list(text.encode()),
+            "top_logprobs": [],
+        }
+        for text, logprob in zip(told, turn.logprobs or (), strict=True)
     ]
 
 

@@ -65,6 +65,13 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(400, message, param=param, code=code)
 
 
+def unknown_model(name: object, known: str) -> ApiError:
+    """A request for a model that is not here, in the code of OpenAI and vLLM."""
+    return ApiError(
+        404, f"the model {name!r:.80} does not exist; this server has {known!r}", code="model_not_found", param="model"
+    )
+
+
 def context_overflow(prompt_tokens: int) -> ApiError:
     """400 in the words that clients know a full context by."""
     known = f" The prompt has {prompt_tokens} tokens." if prompt_tokens else ""

@@ -33,8 +33,8 @@ _RESPONSES = _HEEDED | {"input", "instructions", "max_output_tokens", "stop", "t
 
 #: Fields that say nothing about how an answer is sampled, and wishes that may stay unfulfilled.
 _HINTS = frozenset(
-    {"include", "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention", "reasoning",
-     "reasoning_effort", "safety_identifier", "service_tier", "store", "truncation", "user", "verbosity"}
+    {"include", "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention", "safety_identifier",
+     "service_tier", "store", "user", "verbosity"}
 )  # fmt: skip
 #: Fields that have a value which asks for nothing.
 _NEUTRAL: Mapping[str, Callable[[Any], bool]] = {
@@ -42,13 +42,19 @@ _NEUTRAL: Mapping[str, Callable[[Any], bool]] = {
     "frequency_penalty": lambda value: value == 0,
     "logit_bias": lambda value: value == {},
     "presence_penalty": lambda value: value == 0,
+    "reasoning": lambda value: isinstance(value, Mapping) and value.get("effort") in (None, "none"),
+    "reasoning_effort": lambda value: value == "none",
     "response_format": lambda value: value == {"type": "text"},
     "text": lambda value: isinstance(value, Mapping) and value.get("format", {"type": "text"}) == {"type": "text"},
     "tool_choice": lambda value: value == "auto",
     "top_logprobs": lambda value: value == 0,
+    "truncation": lambda value: value == "disabled",
 }
+#: Fields of which an endpoint is told every value: they hold wishes too, or have a default of its own.
+_TOLD = frozenset({"reasoning", "reasoning_effort", "text"})
 #: Fields that change an answer in a way that is not read here.
 _UNREADABLE = frozenset({"background", "top_logprobs"})
+_LOGPROBS = "message.output_text.logprobs"
 _STATE = ("conversation", "previous_response_id", "prompt")
 
 
@@ -62,6 +68,7 @@ class Asked:
     include_usage: bool = False
     token_ids: bool = False
     logprobs: bool = False
+    tokens_as_ids: bool = False
 
     def requests(self) -> list[Request]:
         """One request for each choice; the first has the seed that was asked for."""
@@ -118,7 +125,9 @@ class RequestReader:
             if body.get(name) is not None:
                 raise bad_request(f"{name} needs a server that keeps conversations; send the whole input", name)
         params = read_create_params(body, "request")
-        return self._asked(body, params.messages, params.tools, params.sampling, params.previous, _RESPONSES)
+        asked = self._asked(body, params.messages, params.tools, params.sampling, params.previous, _RESPONSES)
+        include = body.get("include")
+        return replace(asked, logprobs=isinstance(include, list) and _LOGPROBS in include)
 
     def _asked(
         self,
@@ -142,7 +151,12 @@ class RequestReader:
             extra,
         )
         token_ids = _flag(body, "return_token_ids", _flag(body, "return_token_id_information", self.token_ids))
-        return Asked(request, stream=_flag(body, "stream", False), token_ids=token_ids)
+        return Asked(
+            request,
+            stream=_flag(body, "stream", False),
+            token_ids=token_ids,
+            tokens_as_ids=_flag(body, "return_tokens_as_token_ids", False),
+        )
 
     def _extra(self, body: Mapping[str, Any], read: frozenset[str]) -> dict[str, Any]:
         """The fields that go on to an endpoint, or that decide something here."""
@@ -150,8 +164,8 @@ class RequestReader:
         for name, value in body.items():
             if value is None or name in read:
                 continue
-            if name in _NEUTRAL and _NEUTRAL[name](value) and not (name == "text" and self.forwards):
-                continue  # an endpoint is still told the wishes in `text`
+            if name in _NEUTRAL and _NEUTRAL[name](value) and not (name in _TOLD and self.forwards):
+                continue
             if (name == "tool_choice" and value == "none") or (self.forwards and name not in _UNREADABLE):
                 extra[name] = value
             elif name not in _HINTS and not self.wants_task:  # what a task's demonstration is, no field changes

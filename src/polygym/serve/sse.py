@@ -165,7 +165,9 @@ class ResponseStream:
                 yield self._event("response.content_part.added", **where, part={**part, "text": ""})
             for piece in pieces(_rest(part["text"], sent)):
                 yield self._event("response.output_text.delta", **where, delta=piece, logprobs=[])
-            yield self._event("response.output_text.done", **where, text=part["text"], logprobs=[])
+            yield self._event(
+                "response.output_text.done", **where, text=part["text"], logprobs=part.get("logprobs", [])
+            )
             yield self._event("response.content_part.done", **where, part=part)
         elif item["type"] == "function_call":
             name, arguments = item["name"], item["arguments"]
