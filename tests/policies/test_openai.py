@@ -449,6 +449,12 @@ def test_the_key_comes_from_the_environment_and_is_never_shown(
     assert str(refused.value) == (
         "base_url='http://***@host/v1' holds a user or password; keys are read from OPENAI_API_KEY only"
     )
+    with pytest.raises(UsageError) as refused:
+        OpenAIPolicy("m", f"http://host/v1?api_key={KEY}")
+    assert str(refused.value) == (
+        "base_url='http://host/v1?***' has a query or a fragment, which no path can follow; keys are read from "
+        "OPENAI_API_KEY only"
+    )
     assert "MY_KEY, which is set" in str(error)
 
 

@@ -196,12 +196,16 @@ def openai_address(base_url: str | None, api_key_env: str) -> str:
 
 
 def http_address(given: str, keys: str) -> str:
-    """An address without its last slashes. It is shown and saved, so it may not hold a password.
+    """An address without its last slashes. It is shown and saved, so it may not hold a password, and paths are appended
+    to it, so it has no query.
 
     Raises:
         UsageError: when it does (`keys` says where keys go instead), or it is no http address.
     """
     url = given.strip().rstrip("/")
+    if "?" in url or "#" in url:
+        shown = re.split("[?#]", url)[0].rpartition("@")[2]
+        raise UsageError(f"base_url={shown + '?***'!r} has a query or a fragment, which no path can follow; {keys}")
     if "@" in url:
         shown = f"{url.partition('//')[0]}//***@{url.rpartition('@')[2]}"
         raise UsageError(f"base_url={shown!r} holds a user or password; {keys}")

@@ -7,7 +7,6 @@ published configs that describe a server without changing it are read and kept.
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -72,10 +71,7 @@ class AgentSettings(Settings):
 
 
 def _endpoint_url(value: str) -> str:
-    """An address of an endpoint: requests append a path to it, and it is shown, so it holds no query and no key."""
-    keys = "a key goes into --model-api-key, POLICY_API_KEY, or the key of the block"
-    if urlsplit(http_address(value, keys)).query or "#" in value:
-        raise ValueError(f"an address of an endpoint has no query and no fragment; {keys}")
+    http_address(value, "a key goes into --model-api-key, POLICY_API_KEY, or the key of the block")
     return value
 
 
