@@ -71,7 +71,7 @@ class Stack:
             )
         if mode == "comes_back" and self.tries[key] == 3:
             return web.json_response({**row, **WHOLE})
-        if mode in ("comes_back", "stays_down"):
+        if mode in ("comes_back", "stays_down") or (mode == "hangs_later" and self.tries[key] == 1):
             return web.json_response({**row, **WHOLE, "reward": None, "cause": DOWN, "retry": True})
         if mode == "unscored":
             cause = {"class": "reward", "message": "exact raised KeyError"}
@@ -87,7 +87,7 @@ class Stack:
             return web.Response(text="<html>")
         if mode == "word":
             return web.json_response({**row, **WHOLE, "reward": "good"})
-        assert mode == "hangs"
+        assert mode in ("hangs", "hangs_later")
         await asyncio.sleep(60)
         raise AssertionError
 

@@ -75,6 +75,26 @@ def test_seeds_are_those_of_an_evaluation_in_process() -> None:
     assert all(float(r["_ng_seed"]) == r["_ng_seed"] < 2**53 for r in stack.asked)  # whole in readers such as jq
 
 
+def test_an_agent_is_told_a_little_less_than_the_time_there_is(tmp_path: Path) -> None:
+    _, stack = collected([row(1), row(2)], timeout=100, output=tmp_path / "out")
+    assert all(97 < r["_ng_timeout"] <= 98 for r in stack.asked)
+    assert all("_ng_timeout" not in line for line in lines(tmp_path / "out.jsonl"))
+
+
+def test_the_time_of_a_second_try_is_what_the_first_has_left() -> None:
+    _, stack = collected([row(1, "comes_back"), row(2)], timeout=10)
+    first, *others = [r["_ng_timeout"] for r in stack.asked if r["id"] == 1]
+    assert 9 < first <= 9.5
+    assert all(later < first for later in others)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_rollout_that_runs_out_of_time_tells_what_its_last_try_found() -> None:
+    found, _ = collected([row(1, "hangs_later"), row(2)], timeout=1.5)
+    assert found.environments["fast"].causes == {"timeout": 1}
+    assert found.environments["fast"].messages["timeout"].endswith("; before: the resources server is gone")
+
+
 def test_equal_rows_are_more_rollouts_of_one_task() -> None:
     found, stack = collected([row(None), row(None, hint="x"), row(None)])
     assert [(r["_ng_task_index"], r["_ng_rollout_index"]) for r in stack.asked] == [(0, 0), (1, 0), (0, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from policies.loopback import Answer, Loopback, as_json, completion, ok, status
-from polygym.environments import SingleTurnEnv
+from policies.loopback import Answer, Loopback, as_json, completion, ok, status, tool_calls
+from polygym.environments import Environment, SingleTurnEnv, ToolEnv
 from polygym.environments.wire_rows import row_of
 from polygym.policies.openai import OpenAIPolicy
 from polygym.rewards.rubric import Rubric
@@ -30,11 +31,13 @@ def questions() -> SingleTurnEnv:
 
 
 @contextmanager
-def agent_before(answers: Callable[[dict[str, Any]], Answer], **settings: Any) -> Iterator[tuple[str, Loopback]]:
+def agent_before(
+    answers: Callable[[dict[str, Any]], Answer], environment: Environment | None = None
+) -> Iterator[tuple[str, Loopback]]:
     """The address of an agent whose model server asks an endpoint, and that endpoint."""
     with Loopback(answers) as endpoint:
         policy = OpenAIPolicy("m", endpoint.url, retries=RETRIES)
-        with stack(questions(), ModelServer(policy, name="policy_model").app(), **settings) as url:
+        with stack(environment or questions(), ModelServer(policy, name="policy_model").app()) as url:
             yield url, endpoint
 
 
@@ -99,3 +102,38 @@ def test_what_an_endpoint_refuses_stands_in_the_logs_of_both_servers(caplog: pyt
     told = {record.name: record.getMessage() for record in caplog.records}
     assert "rate_limited, status 429: too many requests" in told["polygym.serve.model"]
     assert "too many requests" in told["polygym.serve.agent"] and "tried again in" in told["polygym.serve.agent"]
+
+
+def test_a_rollout_that_runs_out_of_the_time_its_row_gives_tells_what_the_endpoint_said() -> None:
+    busy = as_json({"error": {"message": "too many requests"}}, 429, Retry_After="30")
+    with agent_before(lambda body: busy) as (url, _):
+        [answer] = run(url, [{**row, "_ng_timeout": 1.5} for row in rows(1, "anything")])
+    assert (answer.body["reward"], answer.body["cause"]["class"], answer.seconds < 5) == (None, "timeout", True)
+    assert "longer than 1.5 s; model server policy_model at" in answer.body["cause"]["message"]
+    assert "rate_limited, status 429: too many requests" in answer.body["cause"]["message"]
+    assert "_ng_timeout" not in answer.body
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_tool_that_never_returns_is_told_to_the_policy_within_the_time_its_row_gives(calls: int) -> None:
+    async def wait() -> None:
+        """Never return."""
+        await asyncio.sleep(60)
+
+    environment = ToolEnv([{"question": "q", "answer": ""}], name="waits", tools=[wait], rubric=Rubric([exact]))
+    row = dict(row_of(environment, environment.tasks()[0]))
+    with agent_before(lambda body: tool_calls(*[("wait", "{}")] * calls), environment) as (url, endpoint):
+        [answer] = run(url, [{**row, "_ng_timeout": 2.0}])
+    results = [message["content"] for message in answer.body["messages"] if message["role"] == "tool"]
+    assert (answer.body["reward"], answer.body["cause"], answer.body["stop_reason"]) == (1.0, None, "time_budget")
+    assert results[0].endswith("and was given up; the time of the rollout is used up")
+    assert results[1:] == ["Error: wait was not run: the time of the rollout is used up"] * (calls - 1)
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "9", True])
+def test_time_that_is_no_number_above_0_is_refused(seconds: object) -> None:
+    with agent_before(lambda body: ok("4")) as (url, _):
+        [answer] = run(url, [{**row, "_ng_timeout": seconds} for row in rows(1, "anything")])
+    assert answer.status in (400, 422)
+    assert "_ng_timeout" in str(answer.body)

@@ -79,7 +79,7 @@ class AgentEnvironment(RemoteEnvironment):
         started = time.perf_counter()
         try:
             async with asyncio.timeout(timeout_seconds):
-                reply = await self.agent.run(row)
+                reply = await self.agent.run(row, timeout_seconds)
         except TimeoutError:
             reply = Reply(None, Cause("timeout", f"the rollout took longer than {timeout_seconds:g} s"))
         if reply.body is None:

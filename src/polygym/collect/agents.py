@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from polygym.collect.patience import Patience
 from polygym.environments.http import Answer, HttpClient, ServerError
-from polygym.environments.wire_rows import AGENTS
+from polygym.environments.wire_rows import AGENTS, TIMEOUT
 from polygym.errors import PolicyError, UsageError
 from polygym.policies.backoff import backoff_seconds
 from polygym.rollout import Cause
@@ -34,6 +34,8 @@ BUSY = "rate_limited"
 MORE_SECONDS = 5.0
 """How much longer an agent is waited for that can be reached: it looks at dead servers only now and then."""
 UNAVAILABLE = 503
+MARGIN_FRACTION, LONGEST_MARGIN_SECONDS = 0.05, 2.0
+"""How much less time an agent is given than there is, so that it can still say what took so long."""
 MODELS = "responses_api_models"
 ENDLESS_SECONDS = 365 * 24 * 3600.0  # of a request; rollouts are given up by their own deadline
 
@@ -67,20 +69,37 @@ class Agent:
         self.patience = Patience(name)
         self._client = HttpClient(url, token=token)
 
-    async def run(self, row: Mapping[str, Any]) -> Reply:
+    async def run(self, row: Mapping[str, Any], timeout_seconds: float | None = None) -> Reply:
         """One rollout of the row, with as many tries as may help.
 
-        How long a rollout may take is the caller's business: this ends with its cancellation at the latest.
+        The agent is told how long the rollout may take, all tries together; to end it then is the caller's business. A
+        cancellation carries away what the last try found.
         """
+        known: list[Cause] = []
+        try:
+            return await self._run(row, timeout_seconds, known)
+        except asyncio.CancelledError as cancelled:
+            if known:
+                cancelled.add_note(known[-1].message)
+            raise
+
+    async def _run(self, row: Mapping[str, Any], timeout_seconds: float | None, known: list[Cause]) -> Reply:
+        """As `run`; what each try found goes to `known`."""
         patience = self.patience
         tries, first_began = 0, time.monotonic()
+        margin = min(LONGEST_MARGIN_SECONDS, MARGIN_FRACTION * (timeout_seconds or 0.0))
         while await patience.admit(tries):
             began = time.monotonic()
+            if timeout_seconds is not None:
+                left = first_began + timeout_seconds - began
+                row = {**row, TIMEOUT: max(left - margin, left / 2)}
             try:
                 reply, reached = await self._try(row)
             except BaseException:
                 patience.broken_off()
                 raise
+            if reply.cause is not None:
+                known.append(reply.cause)
             asked = reply.cause is None or reply.cause.asked
             tries += asked  # a rollout whose model was not asked has not been tried
             kind = reply.cause.kind if reply.cause is not None else ""
@@ -91,8 +110,9 @@ class Agent:
             else:
                 patience.broken_off()
             # Where the agent plays other rows, it is this row that fails; else the agent is waited for.
+            late = timeout_seconds is not None and time.monotonic() > first_began + timeout_seconds - 2 * margin
             alone = not patience.is_failing or patience.worked_at >= first_began
-            if not reply.retry or (alone and tries >= (BUSY_TRIES if kind == BUSY else TRIES)):
+            if not reply.retry or late or (alone and tries >= (BUSY_TRIES if kind == BUSY else TRIES)):
                 reply.tries = tries
                 return reply
             if not patience.is_failing:

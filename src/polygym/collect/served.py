@@ -28,7 +28,7 @@ from polygym.collect.resume import Resume, check_resume
 from polygym.collect.rollout_rows import RolloutKey
 from polygym.collect.store import EvaluationFiles
 from polygym.collect.wire_rollout import fill
-from polygym.environments.wire_rows import ROLLOUT_INDEX, SEED
+from polygym.environments.wire_rows import ROLLOUT_INDEX, SEED, TIMEOUT
 from polygym.rewards.rubric import BadRewardError
 from polygym.rollout import Cause, Rollout, TaskId
 from polygym.rows import Row, dump_row
@@ -130,7 +130,7 @@ async def evaluate_rows(
                 if reply.dead and line.others_have_work(environment):
                     return None  # it is played later, if its agent comes back while others are played
                 rollout = _rollout(environment, source.task_ids[item.position], item, row, reply, seconds)
-                body = {key: value for key, value in (reply.body or {}).items() if key != "retry"}
+                body = {key: value for key, value in (reply.body or {}).items() if key not in ("retry", TIMEOUT)}
                 place = (item.position, item.rollout_index)
                 record.keep(rollout, {**body, **row}, played=item.tries > 0, place=place)
                 if rollout.cause is not None and rollout.cause.kind == BadRewardError.code:
@@ -204,10 +204,11 @@ async def _ask(agent: Agent, row: Row, timeout: float) -> tuple[Reply, float]:
     started = time.perf_counter()
     try:
         async with asyncio.timeout(timeout):
-            reply = await agent.run(row)
-    except TimeoutError:
+            reply = await agent.run(row, timeout)
+    except TimeoutError as error:
         late = f"the rollout took longer than {timeout:g} s"
-        known = agent.patience.cause.message if agent.patience.is_failing else ""
+        notes = getattr(error.__cause__, "__notes__", [])
+        known = notes[-1] if notes else agent.patience.cause.message if agent.patience.is_failing else ""
         reply = Reply(None, Cause("timeout", f"{late}; before: {known}" if known else late), tries=1)
     return reply, time.perf_counter() - started
 

@@ -16,13 +16,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 from polygym.environments.http import Answer, Cookies, ServerError
-from polygym.environments.session import EnvironmentSession, EpisodeFailure
+from polygym.environments.session import OUT_OF_TIME, EnvironmentSession, EpisodeFailure
 from polygym.environments.tool import check_call, cut_text
-from polygym.environments.wire_rows import SEED
+from polygym.environments.wire_rows import SEED, TIMEOUT
 from polygym.errors import UsageError
 from polygym.messages import Message, ToolCall, ToolSpec
 from polygym.policies.responses_wire import response_body
@@ -101,10 +101,15 @@ class RemoteSession(EnvironmentSession):
 
     async def reply(self) -> bool:
         """The results of the calls, or what the environment says in words."""
+        deadline, began = self.state["deadline"], monotonic()
         with self._on_environments_time():
             if self._told.get("env_response"):
-                return await self._reply_in_words()
-            return await self._run_calls(self.messages[-1].tool_calls)
+                replied = await self._reply_in_words()
+            else:
+                replied = await self._run_calls(self.messages[-1].tool_calls)
+        if deadline is not None and began < deadline <= monotonic():
+            self.state[OUT_OF_TIME] = True
+        return replied
 
     async def stopped(self) -> str | None:
         """The stop hook of the server's environment that is true."""
@@ -175,7 +180,10 @@ class RemoteSession(EnvironmentSession):
         self._tools = {tool.name: tool for tool in self.tools if _is_path(tool.name)}
         self.state["prompt"] = list(self.task.prompt)
         if not self._joined:
-            answer = await self._post("/seed_session", {**self.task.info, SEED: self.state["seed"]}, repeatable=True)
+            row = {**self.task.info, SEED: self.state["seed"]}
+            if (deadline := self.state["deadline"]) is not None:
+                row[TIMEOUT] = max(deadline - monotonic(), 0.001)
+            answer = await self._post("/seed_session", row, repeatable=True)
             self._told = self._object(answer, "/seed_session", empty_is_fine=True)
             self._open = True
             if self._told.get("prompt"):

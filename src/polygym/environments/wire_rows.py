@@ -25,6 +25,8 @@ INTERNAL_PREFIX = "_ng_"
 TASK_INDEX = "_ng_task_index"
 ROLLOUT_INDEX = "_ng_rollout_index"
 SEED = "_ng_seed"
+TIMEOUT = "_ng_timeout"
+"""Seconds that whoever asks gives: to an agent for the rollout, to a resources server for what its tools do in it."""
 RESERVED = ("id", "answer", "responses_create_params", "agent_ref", "response", "reward")
 """Keys with a meaning of their own; so has every key that begins with `_ng_`."""
 
@@ -88,6 +90,18 @@ def seed_of(row: Mapping[str, Any], task: Task) -> int:
     """The seed of the rollout that a row asks for: its own, else one of its task and the rollout's number."""
     seed = row.get(SEED)
     return rollout_seed(0, task.environment, task.id, row.get(ROLLOUT_INDEX) or 0) if seed is None else seed
+
+
+def timeout_of(row: Mapping[str, Any]) -> float | None:
+    """The seconds that a row gives, None where it gives none.
+
+    Raises:
+        UsageError: when they are no number above 0.
+    """
+    seconds = row.get(TIMEOUT)
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0):
+        raise UsageError(f"{TIMEOUT} is {seconds!r:.80}; it must be a number of seconds above 0")
+    return seconds
 
 
 def check_row(row: object) -> None:

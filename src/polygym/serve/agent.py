@@ -27,7 +27,7 @@ from polygym.environments.episode import play_session
 from polygym.environments.http import RETRIES, ServerError
 from polygym.environments.remote import RemoteEnvironment, remote_task
 from polygym.environments.remote_session import BAD_REWARD, RemoteSession
-from polygym.environments.wire_rows import AGENTS, ROLLOUT_INDEX, seed_of
+from polygym.environments.wire_rows import AGENTS, ROLLOUT_INDEX, TIMEOUT, seed_of, timeout_of
 from polygym.errors import UsageError
 from polygym.policies.base import Policy, Request, Sampling
 from polygym.policies.responses_policy import ResponsesPolicy
@@ -60,7 +60,7 @@ class AgentServer:
         environment: name of the environment, in records and for a model server that wants the task; default `name`.
         max_steps: answers of the model in one rollout, where the environment does not allow less.
         max_total_tokens: what the model may write in one rollout, all its answers together.
-        timeout_seconds: of one rollout.
+        timeout_seconds: of one rollout, where its row does not give less.
         token: what requests must bring, and what the two servers are sent.
 
     Raises:
@@ -124,9 +124,11 @@ class AgentServer:
 
     async def _run(self, request: HttpRequest) -> Response:
         row = await read_object(request)
+        timeout_seconds = min(self.timeout_seconds, timeout_of(row) or self.timeout_seconds)
+        row = {name: value for name, value in row.items() if name != TIMEOUT}
         task = remote_task(row, self.environment.name)
         session = RemoteSession(self.environment, task, seed=seed_of(row, task))
-        rollout = await self._play(session, request)
+        rollout = await self._play(session, request, timeout_seconds)
         reply = session.verdict or session.finished_row(rollout.turns)
         answer = {**reply, **rollout.to_row()}
         if rollout.cause is not None:
@@ -140,7 +142,7 @@ class AgentServer:
         session = RemoteSession(
             self.environment, task, seed=seed_of(row, task), joined=request.headers.get("cookie", "")
         )
-        rollout = await self._play(session, request)
+        rollout = await self._play(session, request, self.timeout_seconds)
         if rollout.cause is not None:
             raise HttpError(_STATUSES.get(rollout.cause.kind, 502), rollout.cause.kind, rollout.cause.message)
         response = json_response(session.finished_row(rollout.turns)["response"])
@@ -155,7 +157,7 @@ class AgentServer:
             raise HttpError(502, "server", str(error)) from error
         return Response(answer.body, answer.status, media_type=answer.content_type)
 
-    async def _play(self, session: RemoteSession, request: HttpRequest) -> Rollout:
+    async def _play(self, session: RemoteSession, request: HttpRequest, timeout_seconds: float) -> Rollout:
         """One rollout of the session's row, which says how to sample and which rollout of its task this is."""
         task = session.task
         params = read_create_params(task.info["responses_create_params"])
@@ -173,7 +175,7 @@ class AgentServer:
                     group_id=group_id,
                     rollout_index=index,
                     max_total_tokens=self.max_total_tokens,
-                    timeout_seconds=self.timeout_seconds,
+                    timeout_seconds=timeout_seconds,
                 )
         except BadRewardError as error:
             seed = session.state["seed"]

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from time import monotonic
 from typing import Any
 
 from polygym.environments.base import Environment
 from polygym.environments.remote_session import BAD_REWARD
 from polygym.environments.session import EnvironmentSession, EpisodeFailure
 from polygym.environments.tool import ToolEnv, check_call
-from polygym.environments.wire_rows import seed_of, task_of, without_preamble
+from polygym.environments.wire_rows import seed_of, task_of, timeout_of, without_preamble
 from polygym.errors import UsageError
 from polygym.messages import Message
 from polygym.policies.responses_wire import read_output
@@ -152,6 +153,8 @@ class EnvironmentServer(ResourcesServer):
         prompt = list(task.prompt)
         task = replace(task, prompt=tuple(without_preamble(prompt, environment.preamble)))
         episode = EnvironmentSession(environment, task, seed=seed_of(row, task), prompt=list(prompt))
+        if (seconds := timeout_of(row)) is not None:
+            episode.state["deadline"] = monotonic() + seconds
         try:
             await episode.set_up()
             reason = await episode.stopped()
