@@ -39,6 +39,8 @@ WHOLE = {
 }
 DOWN = {"class": "server", "message": "the resources server is gone"}
 
+UNASKED = {"class": "timeout", "message": "not tried, as the requests before it found: timeout", "asked": False}
+
 
 class Stack:
     """What was asked of it is in `asked`; agents in `down` have lost their resources server."""
@@ -73,6 +75,10 @@ class Stack:
             return web.json_response({**row, **WHOLE})
         if mode in ("comes_back", "stays_down") or (mode == "hangs_later" and self.tries[key] == 1):
             return web.json_response({**row, **WHOLE, "reward": None, "cause": DOWN, "retry": True})
+        if mode == "unasked" and self.tries[key] < 6:
+            return web.json_response({**row, **WHOLE, "reward": None, "cause": UNASKED, "retry": True})
+        if mode == "unasked":
+            return web.json_response({**row, **WHOLE})
         if mode == "unscored":
             cause = {"class": "reward", "message": "exact raised KeyError"}
             return web.json_response({**row, **WHOLE, "reward": None, "cause": cause})

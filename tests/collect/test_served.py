@@ -75,6 +75,13 @@ def test_seeds_are_those_of_an_evaluation_in_process() -> None:
     assert all(float(r["_ng_seed"]) == r["_ng_seed"] < 2**53 for r in stack.asked)  # whole in readers such as jq
 
 
+@pytest.mark.usefixtures("impatient")
+def test_a_rollout_whose_model_was_not_asked_has_not_been_tried() -> None:
+    found, stack = collected([row(1, "unasked"), *(row(n) for n in range(2, 9))], concurrency=4)
+    assert [rollout.reward for rollout in found.rollouts] == [0.5] * 8
+    assert max(stack.tries.values()) == 6
+
+
 def test_an_agent_is_told_a_little_less_than_the_time_there_is(tmp_path: Path) -> None:
     _, stack = collected([row(1), row(2)], timeout=100, output=tmp_path / "out")
     assert all(97 < r["_ng_timeout"] <= 98 for r in stack.asked)

@@ -218,7 +218,7 @@ def test_a_rollout_that_runs_out_of_time_tells_what_the_tries_found() -> None:
     assert rollout.cause is not None
     assert rollout.cause.kind == "timeout"
     assert rollout.cause.message.startswith("the rollout took longer than 0.5 s; model 'm' at http://127.0.0.1")
-    assert rollout.cause.message.endswith("rate_limited, status 429: Rate limit reached (1 try)")
+    assert rollout.cause.message.endswith("rate_limited, status 429: Rate limit reached")
 
 
 def test_a_prompt_past_the_context_is_a_turn_and_not_an_error() -> None:

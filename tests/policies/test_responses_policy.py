@@ -188,7 +188,7 @@ def test_what_does_not_pass_is_an_error_that_says_why(bad: Answer, kind: str, wo
 
 def test_an_error_of_a_server_that_has_tried_enough_is_not_tried_again() -> None:
     error, server = answer_of([status(502, "upstream is dead", x_should_retry="false")])
-    assert "status 502: upstream is dead (1 try)" in str(error)
+    assert str(error).endswith("status 502: upstream is dead")
     assert len(server.requests) == 1
 
 

@@ -87,6 +87,10 @@ def test_a_dead_endpoint_is_found_dead_once_and_rollouts_that_did_not_ask_it_say
         assert len(endpoint.requests) == asked
     assert {cause["class"] for cause in causes} == {"endpoint"}
     assert late.body["cause"]["asked"] is False
+    assert "asked" not in causes[0]
+    assert late.body["cause"]["message"].endswith(
+        "not tried, as the requests before it found: server_error, status 503"
+    )
     assert late.body["retry"] is True
     assert late.body["cause"]["message"].count("server_error") == 1
 

@@ -145,13 +145,14 @@ class Asker:
         return error
 
     def _failure(self, outcome: Outcome, tries: int, wait: float | None = None) -> PolicyError:
-        after = f"{tries} tries" if tries > 1 else "1 try"
+        notes = [f"{tries} tries"] if tries > 1 else []
         if wait is not None:
-            after += f", the next would come after {wait:.0f} s and the deadline is {self.deadline_seconds:g} s"
-        kind = _KINDS.get(outcome.reason, "endpoint")
+            notes.append(f"the next would come after {wait:.0f} s and the deadline is {self.deadline_seconds:g} s")
+        after = f" ({', '.join(notes)})" if notes else ""
         # A server of ours that could be tried again, and asks not to be, has not asked its endpoint.
-        asked = not (outcome.relayed and outcome.final)
-        return self._error(kind, f"{outcome.words} ({after})", outcome, asked=asked)
+        asked = tries > 1 or not (outcome.relayed and outcome.final)
+        kind = _KINDS.get(outcome.reason, "endpoint")
+        return self._error(kind, f"{outcome.words}{after}", outcome, asked=asked)
 
     def _error(self, kind: str, text: str, outcome: Outcome | None = None, *, asked: bool = True) -> PolicyError:
         words = self.endpoint.redacted(f"{self.who}: {text}")

@@ -210,7 +210,8 @@ class ModelServer:
         try:
             return await self.policy.complete(request)
         except PolicyError as error:
-            _log.warning("%s", error)
+            if error.asked:
+                _log.warning("%s", error)
             raise failed_policy(error) from error
 
 
