@@ -81,7 +81,7 @@ def test_a_merge_in_which_a_reward_is_missing_ends_with_exit_code_1(tmp_path: Pa
     done = polygym(tmp_path, "eval", "aggregate", "x.jsonl", "-o", "all")
     assert (done.returncode, done.stderr) == (
         1,
-        "error: 1 rollouts have no reward (b 1)\n",
+        "error: no reward for 1 of 2 rollouts (b 1 of 1); the causes stand with the results\n",
     )
 
 
