@@ -209,8 +209,23 @@ def test_no_word_belongs_to_two_terms_and_no_message_names_one() -> None:
             assert not set(message.lower().strip(".").replace(",", "").split()) & set(words), message
 
 
+def test_example_multi_step_with_few_terms_repeats_no_task_and_shares_none_between_splits() -> None:
+    few: dict[str, Any] = {"num_terms": 2, "synonyms_range": (1, 1), "num_examples": 2000}
+    sides = [
+        {(task.prompt[0].content, task.prompt[1].content) for task in environment.tasks(split)}
+        for environment in (
+            example_multi_step.load_environment(**few),
+            example_multi_step.load_environment(**few, seed=1),
+        )
+        for split in ("train", "held_out")
+    ]
+    assert [len(side) for side in sides] == [2000] * 4
+    assert not (sides[0] | sides[2]) & (sides[1] | sides[3])
+
+
 @pytest.mark.parametrize(
-    "arguments", [{"num_terms": 0}, {"num_terms": 99}, {"synonyms_range": (1, 9)}, {"synonyms_range": (0, 1)}]
+    "arguments",
+    [{"num_terms": 0}, {"num_terms": 1}, {"num_terms": 99}, {"synonyms_range": (1, 9)}, {"synonyms_range": (0, 1)}],
 )
 def test_example_multi_step_refuses_bad_arguments(arguments: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(arguments))):

@@ -16,6 +16,7 @@ from polygym.errors import UsageError
 from polygym.messages import Message
 from polygym.recipes.example_multi_step.synonyms import (
     FEWEST_SYNONYMS,
+    FEWEST_TERMS,
     MOST_SYNONYMS,
     Puzzle,
     extract_synonym_values,
@@ -107,8 +108,8 @@ def load_environment(
     low, high = check_range(synonyms_range, environment=NAME, argument="synonyms_range", minimum=FEWEST_SYNONYMS)
     if high > MOST_SYNONYMS:
         raise UsageError(f"{NAME}: synonyms_range={synonyms_range!r} asks for more than the {MOST_SYNONYMS} that exist")
-    if isinstance(num_terms, bool) or not isinstance(num_terms, int) or not 1 <= num_terms <= len(TERMS):
-        raise UsageError(f"{NAME}: num_terms={num_terms!r} must be an integer from 1 to {len(TERMS)}")
+    if isinstance(num_terms, bool) or not isinstance(num_terms, int) or not FEWEST_TERMS <= num_terms <= len(TERMS):
+        raise UsageError(f"{NAME}: num_terms={num_terms!r} must be an integer from {FEWEST_TERMS} to {len(TERMS)}")
     counts = {
         "num_examples": num_examples,
         "num_eval_examples": num_examples if num_eval_examples is None else num_eval_examples,

@@ -15,6 +15,7 @@ from polygym.seeds import derive_seed
 
 MESSAGES = [(term, message) for term in TERMS for message in term.messages]
 LISTS = 1_000_000  # lists for each message
+FEWEST_TERMS, FEW_TERMS = 2, 3  # a list of one term leaves nothing to find
 FEWEST_SYNONYMS, MOST_SYNONYMS = 1, min(len(term.synonyms) for term in TERMS)
 INSTRUCTIONS = """\
 Below is a list of synonyms. Find the one term of the list that fits the user's message. Get the value of each of its
@@ -46,10 +47,21 @@ class Puzzle:
 
 
 def puzzles(num_terms: int, synonyms_range: tuple[int, int], *, held_out: bool, seed: int) -> Iterator[Puzzle]:
-    """Every puzzle of one split, each once, in an order that `seed` names."""
+    """Every puzzle of one split, each once, in an order that `seed` names.
+
+    Of few terms there are fewer lists than numbers, so there a puzzle is its text: that says its split, and comes once.
+    """
+    seen: set[str] = set()
     for number in shuffled_range(len(MESSAGES) * LISTS, seed):
-        if is_held_out("example_multi_step", number) == held_out:
-            yield _puzzle(number, num_terms, synonyms_range)
+        if num_terms > FEW_TERMS:
+            if is_held_out("example_multi_step", number) == held_out:
+                yield _puzzle(number, num_terms, synonyms_range)
+            continue
+        puzzle = _puzzle(number, num_terms, synonyms_range)
+        text = f"{puzzle.instructions}\n{puzzle.message}"
+        if is_held_out("example_multi_step", text) == held_out and text not in seen:
+            seen.add(text)
+            yield puzzle
 
 
 async def get_synonym_value(synonym: str) -> dict[str, int]:
