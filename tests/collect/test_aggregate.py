@@ -83,6 +83,31 @@ def test_model_and_shares_are_those_of_the_files(tmp_path: Path) -> None:
     assert not (tmp_path / "again.jsonl").exists()
 
 
+def test_shards_of_one_collection_give_the_combined_mean_of_the_whole(tmp_path: Path) -> None:
+    rows = [stored("a", 1, index, 1.0) for index in range(8)]  # eight rollouts of one row
+    rows += [stored("a", 2, index, 0.0) for index in range(8)]
+    rows += [stored("b", task, 0, 1.0) for task in range(4)]
+    parts = {"s0": (rows[:8], {"a": 1}), "s1": (rows[8:18], {"a": 1, "b": 2}), "s2": (rows[18:], {"b": 2})}
+    paths = []
+    for name, (part, counts) in parts.items():
+        paths.append(write(tmp_path / f"{name}.jsonl", part))
+        shares = {key: count / sum(counts.values()) for key, count in counts.items()}
+        told = {"environments": {}, "settings": {"num_examples": counts}, "combined": {"shares": shares}}
+        (tmp_path / f"{name}_metrics.json").write_text(json.dumps(told))
+    whole = aggregate(paths, tmp_path / "whole").results
+    assert whole.shares == {"a": pytest.approx(1 / 3), "b": pytest.approx(2 / 3)}
+    assert whole.mean_reward == pytest.approx(0.5 / 3 + 2 / 3)
+
+    aggregate(paths[:2], tmp_path / "two")
+    again = aggregate([tmp_path / "two.jsonl", paths[2]], tmp_path / "again").results  # a merge of a merge
+    assert (again.shares, again.mean_reward) == (whole.shares, whole.mean_reward)
+
+    (tmp_path / "s2_metrics.json").unlink()  # nothing told: by the tasks
+    assert aggregate(paths, tmp_path / "untold").results.shares == whole.shares
+    doubled = write(tmp_path / "s3.jsonl", rows[18:])  # and where a task stands in two files
+    assert aggregate([*paths, doubled], tmp_path / "doubled").results.shares == whole.shares
+
+
 def test_a_file_is_given_once_and_is_not_the_output(tmp_path: Path) -> None:
     first, second, _ = shards(tmp_path)
     with pytest.raises(UsageError, match="given twice"):

@@ -7,7 +7,8 @@ that differ in more than times are told as a conflict, because the files of one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +58,8 @@ def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: boo
         overwrite: whether an earlier evaluation of that name is replaced.
         seed: of the bootstrap.
 
-    Shares are those of the files where all say the same, else by the number of rollouts.
+    Shares are those of the files where all say the same, else by the tasks or rows that each file says it is of, added
+    up; by the tasks that were found where a file says nothing, or where one task stands in several.
 
     Raises:
         UsageError: for a file that cannot be read, one given twice or written to, and files of different models.
@@ -80,9 +82,10 @@ def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: boo
         for shard in shards:
             for key in shard.names():
                 holders.setdefault(key, []).append(shard)
-        counts_E: dict[str, int] = {}
-        for environment, _, _ in holders:
-            counts_E[environment] = counts_E.get(environment, 0) + 1
+        tasks = {(environment, task) for environment, task, _ in holders}
+        disjoint = len(tasks) == sum(len({key[:2] for key in shard.names()}) for shard in shards)
+        found_E = dict(sorted(Counter(environment for environment, _ in tasks).items()))
+        counts_E = (_told_counts(told, found_E) if disjoint else None) or found_E
 
         def winners() -> Iterator[Row]:
             for key in sorted(holders, key=in_order):
@@ -92,11 +95,12 @@ def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: boo
                 yield row
 
         repeated += sum(len(found) - 1 for found in holders.values())
-        builders = write_whole(files, winners(), sorted(counts_E))
+        builders = write_whole(files, winners(), counts_E)
     results = Results.of_builders(
         builders,
         model=model,
         settings={
+            "num_examples": counts_E,
             "shards": [
                 {"path": str(path), "rollouts": len(shard), "settings": found.get("settings", {})}
                 for path, shard, found in zip(ordered, shards, told, strict=True)
@@ -104,12 +108,27 @@ def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: boo
             "repeated": repeated,
             "conflicts": conflicts,
         },
-        shares=shares_of(told, dict(sorted(counts_E.items()))),
+        shares=shares_of(told, counts_E),
         complete=all(found.get("complete", True) for found in told),
         seed=seed,
     )
     files.write_metrics(results.to_dict())
     return Merged(results, repeated, conflicts, [str(shard.path) for shard in shards if shard.torn])
+
+
+def _told_counts(told: Sequence[Mapping[str, Any]], environments: Iterable[str]) -> dict[str, int] | None:
+    """Tasks or rows of each environment, as the settings of all files say, added up; None where they do not say."""
+    counts_E = dict.fromkeys(environments, 0)
+    for found in told:
+        own_E = (found.get("settings") or {}).get("num_examples")
+        if not isinstance(own_E, Mapping):
+            return None
+        for name in counts_E:
+            count = own_E.get(name, 0)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                return None
+            counts_E[name] += count
+    return counts_E if all(counts_E.values()) else None
 
 
 def _winner(key: RolloutKey, shards: Sequence[RolloutRows]) -> tuple[Row, list[float]]:

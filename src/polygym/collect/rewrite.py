@@ -58,7 +58,7 @@ def metrics_beside(path: str | Path) -> dict[str, Any]:
 
 
 def shares_of(told: Sequence[Mapping[str, Any]], counts_E: Mapping[str, int]) -> dict[str, float]:
-    """The shares that all metrics tell alike, if they are of these environments; else by the number of rollouts.
+    """The shares that all metrics tell alike, if they are of these environments; else by the counts.
 
     Their order is that in which environments are shown.
     """
