@@ -84,6 +84,12 @@ def test_rows_are_prepared_blended_split_and_counted(tmp_path: Path) -> None:
             ["blend", "--add", "math_rl", "-o", "x", "--count", "1.5"],
             "at least 1, or NAME=INTEGER",
         ),
+        (["blend", "--add", "math_rl", "-o", "x", "--count", "0"], "--count '0' must be an integer of at least 1"),
+        (["blend", "--add", "math_rl", "-o", "x", "--epochs", "0"], "--epochs '0' must be an integer of at least 1"),
+        (
+            ["blend", "--add", "math_rl", "-o", "x", "--count", "math_rl=0"],
+            "'math_rl=0' must be an integer of at least",
+        ),
         (
             ["blend", "--add", "math_rl", "-o", "x", "--count", "4", "--count", "math_rl=4"],
             "one number, or one",

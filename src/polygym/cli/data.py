@@ -225,11 +225,11 @@ def _amount(option: str, texts: list[str] | None) -> int | dict[str, int] | None
     amounts: dict[str, int] = {}
     for text in texts or ():
         name, _, number = text.rpartition("=")
-        if not number.isdecimal():
+        if not number.isdecimal() or int(number) < 1:
             raise UsageError(f"{option} {text!r} must be an integer of at least 1, or NAME=INTEGER")
         if name in amounts:
             raise UsageError(f"{option} is given twice{f' for {name!r}' if name else ''}; give it once")
         amounts[name] = int(number)
     if "" in amounts and len(amounts) > 1:
         raise UsageError(f"{option} is given for all and for {max(amounts)!r}; give one number, or one for each name")
-    return amounts.get("", amounts) or None
+    return amounts.get("", amounts) if amounts else None
