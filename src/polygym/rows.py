@@ -11,9 +11,10 @@ import hashlib
 import json
 import math
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -434,10 +435,16 @@ def write_aside(path: str | Path, data: bytes) -> None:
 def written_aside(path: str | Path) -> Iterator[BinaryIO]:
     """A file that becomes `path` at the end: aside, to the disk, then renamed; a reader sees the old one or the new.
 
-    Where the block raises, `path` stays as it was.
+    Where the block raises, `path` stays as it was. A link stays one: the file that it leads to is replaced.
+
+    Raises:
+        UsageError: where something stands that is no file, such as a device, a pipe or a folder.
     """
-    path = Path(path)
+    given, path = path, Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UsageError(f"cannot write {str(given)!r}: it is there and is no file; give the path of one")
     handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(handle, "wb") as file:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +187,26 @@ def test_what_is_written_can_always_be_read_again() -> None:
         "nothing": None,
     }
     assert rows.dump_row({"reward": math.nan}) == b'{"reward":null}\n'
+
+
+def test_a_link_is_written_through_and_what_is_no_file_stays(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder/target")
+    for content in (b"old", b"new"):  # where it leads to nothing yet, and to a file
+        rows.write_aside(tmp_path / "link", content)
+        assert (tmp_path / "folder" / "target").read_bytes() == content
+    assert os.readlink(tmp_path / "link") == "folder/target"
+
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to_pipe").symlink_to("pipe")
+    for name in ("pipe", "to_pipe", "folder"):
+        with pytest.raises(UsageError, match=f"cannot write '{tmp_path / name}': it is there and is no file"):
+            rows.write_aside(tmp_path / name, b"")
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(OSError, match="Too many levels"):
+        rows.write_aside(tmp_path / "round", b"")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["folder", "link", "pipe", "round", "target", "to_pipe"]
 
 
 def test_a_file_written_aside_is_replaced_whole_and_leaves_nothing_behind(tmp_path: Path) -> None:
