@@ -109,3 +109,25 @@ def test_a_name_with_dots_keeps_them(tmp_path: Path) -> None:
         assert files.rollouts.name == "gpt-4.1.jsonl"
         assert files.failures.name == "gpt-4.1_failures.jsonl"
         assert files.metrics.name == "gpt-4.1_metrics.json"
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out_failures.jsonl", "out_metrics.json"])
+@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize("how", ["overwrite", "resume"])
+def test_an_output_that_is_the_input_is_refused(tmp_path: Path, name: str, link: bool, how: str) -> None:
+    reads = tmp_path / ("rows.jsonl" if link else name)
+    reads.write_text('{"id": 1}\n')
+    if link:
+        (tmp_path / name).symlink_to(reads)
+    with pytest.raises(UsageError, match=rf"{name}', which is the input; give another one \(-o\)"):
+        EvaluationFiles(tmp_path / "out", reads=reads, overwrite=how == "overwrite", resume=how == "resume")
+    assert reads.read_text() == '{"id": 1}\n'
+
+
+def test_a_failure_before_the_first_rollout_removes_no_file_that_was_there(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("{}\n")
+    (tmp_path / "out.jsonl").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="nothing yet"), EvaluationFiles(tmp_path / "out", overwrite=True) as files:
+        files.write_metrics({"n": 0})
+        raise ValueError("nothing yet")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "out.jsonl"]

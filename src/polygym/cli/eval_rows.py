@@ -118,9 +118,9 @@ def evaluate_input(
 
     hide_arguments(servers.model_api_key)
     servers.check()
+    if output is not None:  # refused before servers are started
+        EvaluationFiles(output, overwrite=overwrite, resume=bool(resume), reads=path)
     rows = InputRows.read(path, agent=agent, limit=limit)
-    if output is not None:
-        EvaluationFiles(output, overwrite=overwrite, resume=bool(resume))  # refused before servers are started
 
     async def work() -> Results:
         stack = _running(servers.head_port) if servers.no_serve else _started(servers, rows, progress.message)

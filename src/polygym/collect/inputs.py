@@ -29,6 +29,7 @@ class InputRows:
 
     Attributes:
         name: what they are called in messages and settings.
+        path: the file that they are read from; None for rows in memory.
         agents: who plays them, in the order of first sight.
         environments: of each agent.
         digest: SHA-256 of the rows.
@@ -47,6 +48,7 @@ class InputRows:
         default_agent: str | None,
     ) -> None:
         self.name = name
+        self.path: Path | None = None
         self.agents: list[str] = []
         self.environments: list[str] = []
         self.task_ids: list[TaskId] = []
@@ -107,7 +109,9 @@ class InputRows:
             row: Row = json.loads(raw.removeprefix(b"\xef\xbb\xbf").decode())  # checked when it was read first
             return row
 
-        return cls(str(path), rows(), stored, agent)
+        found = cls(str(path), rows(), stored, agent)
+        found.path = Path(path)
+        return found
 
     def __len__(self) -> int:
         return len(self._agent_of)

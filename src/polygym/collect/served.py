@@ -95,7 +95,10 @@ async def evaluate_rows(
     environments_A = dict(zip(source.agents, source.environments, strict=True))
     repeats_E = counts_by_environment("num_repeats", rollouts_per_example, source.environments, 1, environments_A)
     at_once, limits_E = concurrency_by_environment(concurrency, source.environments, environments_A)
-    files = None if output is None else EvaluationFiles(output, overwrite=overwrite, resume=bool(check_resume(resume)))
+    going_on = bool(check_resume(resume))
+    files = None
+    if output is not None:
+        files = EvaluationFiles(output, overwrite=overwrite, resume=going_on, reads=source.path)
     async with Agents(head_url, token=token) as agents:
         source.check_agents(agents.by_name)
         agents_E = {environments_A[name]: agents.by_name[name] for name in source.agents}

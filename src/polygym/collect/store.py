@@ -77,13 +77,17 @@ class EvaluationFiles:
         output: OUT, with or without `.jsonl`.
         overwrite: whether files of that name are replaced.
         resume: whether files of that name are gone on with.
+        reads: a file that is read meanwhile, and so none of these.
 
     Raises:
-        UsageError: when OUT names no file, or there is an evaluation already that is neither to be replaced nor to be
-            gone on with; on entering, when the files cannot be written to, or another evaluation writes them.
+        UsageError: when OUT names no file or the one that is read, or there is an evaluation already that is neither to
+            be replaced nor to be gone on with; on entering, when the files cannot be written to, or another evaluation
+            writes them.
     """
 
-    def __init__(self, output: str | Path, *, overwrite: bool = False, resume: bool = False) -> None:
+    def __init__(
+        self, output: str | Path, *, overwrite: bool = False, resume: bool = False, reads: str | Path | None = None
+    ) -> None:
         if overwrite and resume:
             raise UsageError("an evaluation is replaced or gone on with: give one of --overwrite and --resume")
         self.output = Path(output)
@@ -97,12 +101,20 @@ class EvaluationFiles:
         self.metrics = stem.with_name(f"{stem.name}_metrics.json")
         self.has_earlier = False
         self._written = 0
+        self._found: set[Path] = set()
+        for path in (self.rollouts, self.failures, self.metrics):
+            if reads is not None and _are_one_file(path, Path(reads)):
+                raise UsageError(
+                    f"output {str(self.output)!r} would be written to {str(path)!r}, which is the input; give another "
+                    "one (-o)"
+                )
         self._check()
 
     def __enter__(self) -> Self:
         self._lines: list[_Lines] = []
         try:
             self.rollouts.parent.mkdir(parents=True, exist_ok=True)
+            self._found = {path for path in (self.rollouts, self.failures, self.metrics) if os.path.lexists(path)}
             for path in (self.rollouts, self.failures):
                 self._lines.append(_Lines(_held(path, self._busy)))
                 if not self._resume:
@@ -192,7 +204,8 @@ class EvaluationFiles:
     ) -> None:
         if error is not None and not self._written and not self.has_earlier:
             for path in (self.rollouts, self.failures, self.metrics):  # the next try finds its name free
-                path.unlink(missing_ok=True)
+                if path not in self._found:
+                    path.unlink(missing_ok=True)
         self._close()
 
     def _close(self) -> None:
@@ -252,6 +265,13 @@ class _Lines:
     def close(self) -> None:
         """Let the file go."""
         self._file.close()
+
+
+def _are_one_file(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # one of them is not there
+        return False
 
 
 def _held(path: Path, busy: Callable[[], UsageError]) -> IO[bytes]:
