@@ -85,10 +85,11 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # a scheduler's stop loses nothing too
-    os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' progress bars would draw over ours
-    sys.path.append(os.getcwd())  # `module:function` also finds what lies here
     try:
+        # a scheduler's stop loses nothing too
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' progress bars would draw over ours
+        sys.path.append(os.getcwd())  # `module:function` also finds what lies here
         code = app(args=arguments, prog_name="polygym", standalone_mode=False)
     except KeyboardInterrupt:
         code = INTERRUPTED
