@@ -85,6 +85,34 @@ def test_a_merge_in_which_a_reward_is_missing_ends_with_exit_code_1(tmp_path: Pa
     )
 
 
+def test_a_merge_of_a_collection_that_was_stopped_says_so_and_ends_with_exit_code_1(tmp_path: Path) -> None:
+    for name, complete in (("x", False), ("y", True)):
+        write(tmp_path / f"{name}.jsonl", [stored(name, 1, 0, 1.0)])
+        told = {"environments": {}, "model": "nano", "complete": complete}
+        (tmp_path / f"{name}_metrics.json").write_text(json.dumps(told), "utf-8")
+    done = polygym(tmp_path, "eval", "aggregate", "x.jsonl", "y.jsonl", "-o", "all")
+    assert done.stdout.splitlines()[-1] == "x.jsonl is of a collection that was stopped before its end"
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: 1 of 2 collections were stopped before their end; go on with them (polygym eval run --resume), and "
+        "merge again\n"
+    )
+    assert json.loads((tmp_path / "all_metrics.json").read_bytes())["complete"] is False
+
+
+def test_a_profile_replaces_a_file_only_when_it_is_told_to(tmp_path: Path) -> None:
+    write(tmp_path / "x.jsonl", [stored("a", 1, 0, 1.0)])
+    (tmp_path / "x_metrics.json").write_text("{}", "utf-8")
+    done = polygym(tmp_path, "eval", "profile", "x.jsonl", "-o", "x_metrics.json")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: output 'x_metrics.json' is there already; give another one (-o), or replace it (--overwrite)\n",
+    )
+    assert (tmp_path / "x_metrics.json").read_text("utf-8") == "{}"
+    ok(tmp_path, "eval", "profile", "x.jsonl", "-o", "x_metrics.json", "--overwrite")
+    assert json.loads((tmp_path / "x_metrics.json").read_bytes())["task_id"] == 1
+
+
 def rollouts(path: Path) -> dict[tuple[str, int, int], dict[str, object]]:
     rows = map(json.loads, path.read_text("utf-8").splitlines())
     return {(row["environment"], row["task_id"], row["rollout_index"]): row for row in rows}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polygym.cli.values import check_complete, print_json, refuse
-from polygym.errors import UsageError
+from polygym.errors import PolygymError, UsageError
 from polygym.text import printable
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def profile(
     solved: Annotated[
         float, typer.Option("--solved", metavar="REWARD", help="The reward from which a rollout has solved its task.")
     ] = 1.0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Tell how hard each task is: mean reward, pass@k, solved always, sometimes or never.
@@ -59,6 +60,8 @@ def profile(
 
     if output.resolve() == rollouts.resolve():
         raise UsageError(f"output {str(output)!r} is the file that is read; give another one (-o)")
+    if output.exists() and not overwrite:
+        raise UsageError(f"output {str(output)!r} is there already; give another one (-o), or replace it (--overwrite)")
     with RolloutRows(rollouts) as rows:
         found = Profile(rows, solved=solved)
         with written_aside(output) as file:
@@ -136,6 +139,11 @@ def aggregate(
 
     merged = merge(files, output, overwrite=overwrite)
     _show(merged.results, merged.lines(), as_json)
+    if merged.unfinished:
+        raise PolygymError(
+            f"{len(merged.unfinished)} of {len(files)} collections were stopped before their end; go on with them "
+            "(polygym eval run --resume), and merge again"
+        )
 
 
 def compare(

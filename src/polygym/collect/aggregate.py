@@ -37,10 +37,13 @@ class Merged:
     """Rollouts whose rows differ, each in words."""
     torn: list[str] = field(default_factory=list)
     """Files that end in a torn line."""
+    unfinished: list[str] = field(default_factory=list)
+    """Files of collections that were stopped before their end."""
 
     def lines(self) -> list[str]:
         """What a person is told."""
         lines = [f"{path} ends in a torn line, which was left out" for path in self.torn]
+        lines += [f"{path} is of a collection that was stopped before its end" for path in self.unfinished]
         if self.repeated:
             lines.append(f"{self.repeated} rows are of rollouts that stand there more than once; one of each was taken")
         lines += [f"conflict: {text}" for text in self.conflicts[:CONFLICTS_SHOWN]]
@@ -96,6 +99,7 @@ def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: boo
 
         repeated += sum(len(found) - 1 for found in holders.values())
         builders = write_whole(files, winners(), counts_E)
+    unfinished = [str(path) for path, found in zip(ordered, told, strict=True) if not found.get("complete", True)]
     results = Results.of_builders(
         builders,
         model=model,
@@ -109,11 +113,11 @@ def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: boo
             "conflicts": conflicts,
         },
         shares=shares_of(told, counts_E),
-        complete=all(found.get("complete", True) for found in told),
+        complete=not unfinished,
         seed=seed,
     )
     files.write_metrics(results.to_dict())
-    return Merged(results, repeated, conflicts, [str(shard.path) for shard in shards if shard.torn])
+    return Merged(results, repeated, conflicts, [str(shard.path) for shard in shards if shard.torn], unfinished)
 
 
 def _told_counts(told: Sequence[Mapping[str, Any]], environments: Iterable[str]) -> dict[str, int] | None:
