@@ -197,9 +197,9 @@ def test_without_an_earlier_output_a_resume_begins_one(tmp_path: Path) -> None:
         (b'{"a":1}\n', b'{"a":1}\n', 0),
         (b'{"a":1}\n{"b":', b'{"a":1}\n', 5),
         (b'{"a":1}\n{"b":2}', b'{"a":1}\n{"b":2}\n', 0),
-        (b'{"a":1}\n{"b":\n\n7\n', b'{"a":1}\n', 9),
+        (b'{"a":1}\n\n{"b":', b'{"a":1}\n\n', 5),
         (b'{"b":', b"", 5),
-        (b"{}\n\n", b"{}\n", 1),
+        (b"{}\n\n", b"{}\n\n", 0),
     ],
 )
 def test_a_torn_tail_is_cut_back_to_the_last_whole_row(content: bytes, left: bytes, cut: int, tmp_path: Path) -> None:
@@ -207,6 +207,20 @@ def test_a_torn_tail_is_cut_back_to_the_last_whole_row(content: bytes, left: byt
     path.write_bytes(content)
     assert cut_tail(path) == cut
     assert path.read_bytes() == left
+
+
+@pytest.mark.parametrize(
+    "metrics", [None, "broken", '{"environments":{},"schema":7}', '{"environments":{},"schema":1}']
+)
+@pytest.mark.parametrize("content", ["a\nb\nnot json", "a\nb\n", '{"a":1}\nb\n{"c":'])
+def test_what_is_no_evaluation_is_refused_and_stays_as_it_is(metrics: str | None, content: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.jsonl").write_text(content)
+    if metrics is not None:
+        (tmp_path / "notes_metrics.json").write_text(metrics)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(UsageError, match=r"is not there|put it back|has schema 7|last whole line is not a JSON object"):
+        evaluate(toy("a"), Scripted(lambda request: "right"), output=tmp_path / "notes", resume=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from polygym.rows import dump_document, write_aside
 from polygym.statistics import Array, bootstrap_means, mean, percentile_interval, weighted_mean
 from polygym.tables import number, plain_table, span
 
-_SCHEMA = 1
+RESULTS_SCHEMA = 1
 COMBINED = "combined"
 _NOT_COMBINED = re.compile(r"rollouts|unscored|interval_.*|.*_(min|max|p99)|reward/.*")
 
@@ -129,7 +129,7 @@ class Results:
     def to_dict(self) -> dict[str, Any]:
         """The results as JSON data: the content of `eval/*.json` and OUT_metrics.json."""
         return {
-            "schema": _SCHEMA,
+            "schema": RESULTS_SCHEMA,
             "model": self.model,
             "settings": self.settings,
             "complete": self.complete,

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
-from polygym.collect.results import read_results
+from polygym.collect.results import RESULTS_SCHEMA, read_results
 from polygym.collect.rollout_rows import RolloutKey, RolloutRows
 from polygym.errors import UsageError
 from polygym.rows import Row, dump_document
@@ -91,14 +91,9 @@ def changed_settings(metrics: Path, model: str, settings: Mapping[str, Any]) -> 
     """The settings that were others when an output was begun, with what they were.
 
     Raises:
-        UsageError: when OUT_metrics.json, which holds them, is not there.
+        UsageError: when OUT_metrics.json, which holds them, cannot be read.
     """
-    if not metrics.exists():
-        raise UsageError(
-            f"{str(metrics)!r}, which says with which settings the rollouts beside it were collected, is not there, so "
-            "they cannot be gone on with; give another output (-o), or --overwrite"
-        )
-    before = read_results(metrics)
+    before = _read_metrics(metrics)
     old = {"model": before.get("model"), **(before.get("settings") or {})}
     new = json.loads(dump_document({"model": model, **settings}))
     return {key: old.get(key) for key in {**old, **new} if key not in _NAMES and old.get(key) != new.get(key)}
@@ -124,29 +119,84 @@ def refuse_changes(output: str, changed: Mapping[str, Any]) -> None:
         )
 
 
+def check_output(rollouts: Path, failures: Path, metrics: Path) -> None:
+    """Look whether the files of an output are those of an evaluation that can be gone on with; none is touched.
+
+    Raises:
+        UsageError: says what is wrong and what to do.
+    """
+    there = [path for path in (rollouts, failures) if path.is_file() and path.stat().st_size]
+    if metrics.exists():
+        _read_metrics(metrics)
+    elif there:
+        raise UsageError(
+            f"{str(metrics)!r}, which says with which settings the rollouts beside it were collected, is not there, so "
+            f"{str(there[0])!r} cannot be gone on with; put it back, or give another output (-o); `polygym eval "
+            "aggregate` sums up what an OUT.jsonl holds"
+        )
+    for path in there:
+        with open(path, "rb") as file:
+            _whole_size(file, path)
+
+
+def _read_metrics(metrics: Path) -> dict[str, Any]:
+    try:
+        found = read_results(metrics)
+    except UsageError as error:
+        raise UsageError(
+            f"{str(metrics)!r} does not say with which settings the rollouts beside it were collected ({error}), so "
+            "they cannot be gone on with; put it back, or give another output (-o); `polygym eval aggregate` sums up "
+            "what an OUT.jsonl holds"
+        ) from error
+    if found.get("schema") != RESULTS_SCHEMA:
+        raise UsageError(
+            f"{str(metrics)!r} has schema {found.get('schema')!r:.20}, and this version reads schema {RESULTS_SCHEMA}; "
+            "go on with the version that wrote it, or give another output (-o)"
+        )
+    return found
+
+
 def cut_tail(path: Path) -> int:
-    """Cut a file of lines back to its last whole one, where a kill or a full disk has torn it; the bytes cut.
+    """Cut the last line of a file where a kill or a full disk has torn it; the bytes cut.
 
     A last line that is whole but for its newline gets one.
+
+    Raises:
+        UsageError: when lines are damaged that no kill has torn; the file stays as it is.
     """
     with open(path, "r+b") as file:
         size = file.seek(0, os.SEEK_END)
-        if not size:
-            return 0
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            end = size
-            while end:
-                start = view.rfind(b"\n", 0, end - 1) + 1
-                if _is_row(view[start:end]):
-                    break
-                end = start
-            whole = end == 0 or view[end - 1 : end] == b"\n"
+        end, whole = _whole_size(file, path)
         if end < size:
             file.truncate(end)
         if not whole:
             file.seek(0, os.SEEK_END)
             file.write(b"\n")
         return size - end
+
+
+def _whole_size(file: BinaryIO, path: Path) -> tuple[int, bool]:
+    """The bytes of a file without a torn last line, and whether they end with a newline."""
+    size = file.seek(0, os.SEEK_END)
+    if not size:
+        return 0, True
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        start = view.rfind(b"\n") + 1
+        if start < size and _is_row(view[start:]):
+            return size, False
+        end = start
+        while start:  # the last line with something on it
+            before = view.rfind(b"\n", 0, start - 1) + 1
+            if line := view[before:start].strip():
+                if not _is_row(line):
+                    raise UsageError(
+                        f"{str(path)!r} is no evaluation, or damaged: its last whole line is not a JSON object "
+                        f"({line.decode(errors='replace')!r:.80}); give another output (-o), or repair or remove "
+                        "the line"
+                    )
+                break
+            start = before
+    return end, True
 
 
 def _is_row(raw: bytes) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, BinaryIO, Self
 
-from polygym.collect.resume import cut_tail
+from polygym.collect.resume import check_output, cut_tail
 from polygym.collect.rollout_rows import RolloutRows
 from polygym.collect.unscored import NO_CAUSE
 from polygym.environments.wire_rows import ROLLOUT_INDEX, TASK_INDEX
@@ -112,6 +112,8 @@ class EvaluationFiles:
 
     def __enter__(self) -> Self:
         self._lines: list[_Lines] = []
+        if self._resume:
+            check_output(self.rollouts, self.failures, self.metrics)
         try:
             self.rollouts.parent.mkdir(parents=True, exist_ok=True)
             self._found = {path for path in (self.rollouts, self.failures, self.metrics) if os.path.lexists(path)}
