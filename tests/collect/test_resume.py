@@ -14,6 +14,7 @@ from collect_toys import Scripted, toy
 from polygym.collect.evaluate import evaluate
 from polygym.collect.results import Results
 from polygym.collect.resume import cut_tail
+from polygym.collect.rollout_rows import own_keys
 from polygym.collect.served import evaluate_rows
 from polygym.environments import EnvGroup
 from polygym.errors import PolicyError, UsageError
@@ -233,3 +234,23 @@ def test_what_is_no_evaluation_is_refused_and_stays_as_it_is(metrics: str | None
 def test_wrong_arguments_are_told(arguments: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=said):
         evaluate(toy("a"), Scripted(lambda request: "right"), output=tmp_path / "out", **arguments)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"answer": "no"},
+        {"hint": "h"},
+        {"seed": 2},
+        {"responses_create_params": {"input": "Look.", "tools": [{"type": "function", "name": "f"}]}},
+    ],
+)
+def test_a_row_of_which_anything_but_its_sampling_changed_is_played_again(change: Row, tmp_path: Path) -> None:
+    rows = [row(0, answer="yes", seed=1), row(1, "foreign", answer="yes", seed=1)]
+    params = {"temperature": 0.5}
+    collected(rows, tmp_path / "out", params=params)
+    found = lines(tmp_path / "out.jsonl")
+    assert [own_keys(line) for line in sorted(found, key=lambda line: line["task_id"])] == rows
+    sampled = row(1, "foreign", answer="yes", seed=1, responses_create_params={"input": "Look.", "top_p": 0.5})
+    _, stack = collected([rows[0] | change, sampled], tmp_path / "out", resume="changed", params=params)
+    assert [asked["id"] for asked in stack.asked] == [0]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from polygym.collect.rollout_rows import RolloutRows, own_keys
+from polygym.collect.rollout_rows import OWN, RolloutRows, own_keys, shadowed
 from polygym.errors import UsageError
 from polygym.rows import dump_row
 from stored_rollouts import stored, write
@@ -85,3 +85,28 @@ def test_the_own_keys_of_a_row_are_those_it_had_before_it_was_played() -> None:
     reply = {"response": {}, "mask_sample": False, "failure_kind": None, "failure_reason": None, "calls": 2.0}
     played = {**reply, "_ng_task_index": 0, **row, **stored("a", 3, 0, 1.0), "answer": "yes", "metrics": {"calls": 2.0}}
     assert own_keys(played) == row
+
+
+def test_what_the_line_of_a_rollout_says_otherwise_is_put_back() -> None:
+    row = {
+        "id": 3,
+        "responses_create_params": {"input": "?", "temperature": 0.5, "tools": []},
+        "answer": None,
+        "seed": 9,
+        "messages": "mine",
+        "response": "my own",
+        "retry": 1,
+        "mask_sample": 2,
+        "failure_kind": "k",
+        "failure_reason": "r",
+        "extracted_answer": "x",
+        "calls": 7,
+        "city": "Oslo",
+    }
+    sent = {**row, "responses_create_params": {"input": "?", "temperature": 0.1, "top_p": 0.9, "tools": []}}
+    line = {"verdict": "good", **sent, **stored("a", 3, 0, 1.0), "metrics": {"calls": 2.0}, "_ng_seed": 1}
+    note = shadowed({**row, "_ng_task_index": 4}, line)
+    assert own_keys({**line, OWN: note}) == row
+    assert "city" not in note["keys"] and "input" not in note["params"]
+    plain = {"id": 3, "responses_create_params": {"input": "?"}, "city": "Oslo"}
+    assert shadowed(plain, {**plain, **stored("a", 3, 0, 1.0)}) == {}

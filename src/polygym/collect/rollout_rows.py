@@ -18,10 +18,14 @@ from polygym.collect.summary_builder import by_id
 from polygym.environments.wire_rows import INTERNAL_PREFIX
 from polygym.errors import UsageError
 from polygym.rollout import SCHEMA, Rollout, TaskId
-from polygym.rows import Row
+from polygym.rows import Row, dump_row
 from polygym.statistics import finite_number
 from polygym.text import one_line
 
+OWN = "_ng_row"
+"""Key of what a row was where the line of its rollout says something else."""
+PARAMETERS = "responses_create_params"
+_ROW, _PARAMETERS, _ADDED = "keys", "params", "added"  # under `OWN`: values put back, parameters too, and keys to drop
 LARGEST_INDEX = 2**31
 RolloutKey = tuple[str, TaskId, int]
 _OF_ROLLOUTS = frozenset(Rollout("", 0, "", 0, 0).to_row()) - {"answer"}
@@ -192,9 +196,12 @@ def rollout_key(row: Row, fault: Callable[[str], UsageError]) -> tuple[RolloutKe
 
 
 def own_keys(row: Row) -> Row:
-    """What a row was before it was played: without the rollout's record, and without what the servers added to it."""
+    """What a row was before it was played: without the rollout's record, what servers added, and what it was replaced.
+
+    What the rollout's record has taken the place of is put back (`shadowed`).
+    """
     told = row.get("metrics") or {}
-    return {
+    kept = {
         key: value
         for key, value in row.items()
         if key not in _OF_ROLLOUTS
@@ -203,6 +210,41 @@ def own_keys(row: Row) -> Row:
         and not key.startswith(INTERNAL_PREFIX)
         and not (key == "answer" and value is None)
     }
+    note = row.get(OWN)
+    note = note if isinstance(note, dict) else {}
+    kept = {key: value for key, value in kept.items() if key not in (note.get(_ADDED) or ())}
+    if isinstance(before := note.get(_PARAMETERS), dict) and isinstance(sent := kept.get(PARAMETERS), dict):
+        params = {key: value for key, value in sent.items() if key not in before}
+        kept[PARAMETERS] = params | {key: value for key, value in before.items() if value is not None}
+    return kept | (note.get(_ROW) or {})
+
+
+def shadowed(own: Row, line: Row) -> Row:
+    """What a line is to hold under `_ng_row` so that `own_keys` of it are `own`; nothing where they are without it.
+
+    Args:
+        own: the row before it was played.
+        line: what is written of its rollout.
+    """
+    own = {key: value for key, value in own.items() if not key.startswith(INTERNAL_PREFIX)}
+    found = own_keys({key: value for key, value in line.items() if key != OWN})
+    note: Row = {}
+    if added := [key for key in found if key not in own]:
+        note[_ADDED] = added
+    lost = {key: value for key, value in own.items() if key not in found or not _same(found[key], value)}
+    asked, sent = lost.get(PARAMETERS), found.get(PARAMETERS)
+    if isinstance(asked, dict) and isinstance(sent, dict):  # only what was replaced: the rest may be long
+        lost.pop(PARAMETERS)
+        names = [key for key in {**sent, **asked} if not _same(sent.get(key), asked.get(key))]
+        if names:
+            note[_PARAMETERS] = {key: asked.get(key) for key in names}
+    if lost:
+        note[_ROW] = lost
+    return note
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or dump_row({"": one}) == dump_row({"": other})
 
 
 def _parsed(raw: bytes) -> tuple[Row | None, str]:

@@ -25,16 +25,17 @@ from polygym.collect.progress import Progress
 from polygym.collect.record import Heading, Record
 from polygym.collect.results import Results
 from polygym.collect.resume import Resume, check_resume
-from polygym.collect.rollout_rows import RolloutKey
+from polygym.collect.rollout_rows import OWN, PARAMETERS, RolloutKey, own_keys, shadowed
 from polygym.collect.store import EvaluationFiles
 from polygym.collect.wire_rollout import fill
 from polygym.environments.wire_rows import ROLLOUT_INDEX, SEED, TIMEOUT
 from polygym.rewards.rubric import BadRewardError
 from polygym.rollout import Cause, Rollout, TaskId
-from polygym.rows import Row, dump_row
+from polygym.rows import Row, task_digest
 from polygym.seeds import check_seed, rollout_seed
 
-PARAMETERS = "responses_create_params"
+SAMPLING = frozenset({"temperature", "top_p", "max_output_tokens"})
+"""Parameters of a request that do not make it another task."""
 
 
 @dataclass(slots=True)
@@ -133,9 +134,12 @@ async def evaluate_rows(
                 if reply.dead and line.others_have_work(environment):
                     return None  # it is played later, if its agent comes back while others are played
                 rollout = _rollout(environment, source.task_ids[item.position], item, row, reply, seconds)
-                body = {key: value for key, value in (reply.body or {}).items() if key not in ("retry", TIMEOUT)}
+                body = {key: value for key, value in (reply.body or {}).items() if key not in ("retry", TIMEOUT, OWN)}
                 place = (item.position, item.rollout_index)
-                record.keep(rollout, {**body, **row}, played=item.tries > 0, place=place)
+                line_of = {key: value for key, value in {**body, **row}.items() if key != OWN}
+                if note := shadowed(source.row(item.position), {**line_of, **rollout.to_row()}):
+                    line_of[OWN] = note
+                record.keep(rollout, line_of, played=item.tries > 0, place=place)
                 if rollout.cause is not None and rollout.cause.kind == BadRewardError.code:
                     raise BadRewardError(rollout.cause.message)
                 return rollout
@@ -191,15 +195,23 @@ class _Plan:
         return tasks
 
     def has(self, key: RolloutKey, read: Callable[[], Row] | None) -> bool:
-        """Whether a rollout that is there already is one of these; where its row can be read, it must ask the same."""
+        """Whether a rollout that is there already is one of these; where its row can be read, it must be the same."""
         environment, task_id, index = key
         first, rows = self._tasks.get((environment, task_id), (0, 0))
         if index >= rows * self._repeats_E.get(environment, 0):
             return False
         if read is None:
             return True
-        asked, now = (row.get(PARAMETERS) or {} for row in (read(), self._source.row(first)))
-        return dump_row({"input": asked.get("input")}) == dump_row({"input": now.get("input")})
+        return task_digest(_asked(own_keys(read()))) == task_digest(_asked(self._source.row(first)))
+
+
+def _asked(row: Row) -> Row:
+    """What makes a row the same task: all but how it is sampled, and what says nothing."""
+    params = row.get(PARAMETERS)
+    params = params if isinstance(params, Mapping) else {}
+    said = {key: value for key, value in params.items() if key not in SAMPLING and value is not None}
+    kept = {key: value for key, value in row.items() if value is not None and key != "agent_ref"}
+    return {**kept, PARAMETERS: said}
 
 
 async def _ask(agent: Agent, row: Row, timeout: float) -> tuple[Reply, float]:
