@@ -13,6 +13,18 @@ from polygym.environments.wire_rows import task_of
 from polygym.errors import UsageError
 from polygym.rows import read_wire_rows
 
+PARTED = """
+from polygym import Rubric, SingleTurnEnv
+
+
+def any_number(num_examples=20):
+    rows = [{"question": f"What is {number}?", "answer": str(number)} for number in range(num_examples)]
+    return SingleTurnEnv(rows, rubric=Rubric([lambda answer: 1.0]), name="parted")
+
+
+def twenty():
+    return any_number()
+"""
 SHIPPED = ["example_single_tool_call", "example_multi_step", "example_session_state"]
 
 
@@ -66,6 +78,21 @@ def test_more_rows_than_there_are_tasks_are_refused() -> None:
         generated_rows("word_game", 100_000)
     with pytest.raises(UsageError, match="no argument 'sede'"):
         generated_rows("word_game", 5, arguments={"sede": 3})
+
+
+def test_an_environment_that_holds_out_a_part_of_its_tasks_gives_as_many_as_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "parted_toys.py").write_text(PARTED, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for number in (1, 2, 3, 7, 12, 100, 999):
+        rows = generated_rows("parted_toys:any_number", number)
+        assert len({row["id"] for row in rows}) == number
+    with pytest.raises(UsageError, match="has 16 training tasks, 17 were asked for; give -n 16 at most"):
+        generated_rows("parted_toys:twenty", 17)
+    assert len(generated_rows("parted_toys:twenty", 16)) == 16
+    with pytest.raises(UsageError, match="give -n 8 at most"):
+        generated_rows("parted_toys:any_number", 12, arguments={"num_examples": 10})
 
 
 def test_rows_for_servers_keep_their_ids_and_their_lines() -> None:

@@ -19,6 +19,8 @@ from polygym.errors import UsageError
 from polygym.rows import Row, dump_row, read_wire_rows
 
 EXAMPLES = 5
+SPARE = 2
+"""Tasks that are asked for beyond what the part that is held out makes necessary, which is rounded."""
 EXAMPLE_FILE = Path("data", "example.jsonl")
 
 
@@ -33,7 +35,7 @@ def generated_rows(id: str, num_examples: int, *, seed: int = 0, arguments: dict
 
     Args:
         id: of the environment; see `find_loader`.
-        num_examples: how many.
+        num_examples: how many. A loader that takes the number, and holds out a part of so many, is asked for more.
         seed: chooses them, where the environment's loader takes a seed.
         arguments: others of the loader.
 
@@ -48,8 +50,14 @@ def generated_rows(id: str, num_examples: int, *, seed: int = 0, arguments: dict
     environment = load_environment(id, **given)
     refuse_group(id, environment)
     tasks = environment.tasks("train")
+    if len(tasks) < num_examples and given.get("num_examples") == num_examples and tasks:  # a part of them is held out
+        environment = load_environment(id, **given | {"num_examples": -(-(num_examples**2) // len(tasks)) + SPARE})
+        tasks = environment.tasks("train")
     if len(tasks) < num_examples:
-        raise UsageError(f"environment {id!r} has {len(tasks)} training tasks, {num_examples} were asked for")
+        raise UsageError(
+            f"environment {id!r} has {len(tasks)} training tasks, {num_examples} were asked for; give -n {len(tasks)} "
+            "at most"
+        )
     return [row_of(environment, task) for task in islice(tasks, num_examples)]
 
 
