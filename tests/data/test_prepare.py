@@ -58,10 +58,10 @@ def test_an_id_names_one_task_of_an_agent_and_equal_rows_are_its_rollouts(tmp_pa
     done, told = prepared([path, write(tmp_path / "more.jsonl", [wire_row("1", "x")])], tmp_path / "out.jsonl")
     assert read(tmp_path / "out.jsonl") == [*rows[:4], *rows[5:7]]
     assert (done.bad, done.unchecked) == (3, ("other",))
-    assert sorted(bad.split(", which is")[0] for bad in told) == [
-        "more.jsonl, line 1: its id is that of rows.jsonl, line 3",
+    assert [bad.split(", which is")[0] for bad in told] == [
         "rows.jsonl, line 5: its id is that of rows.jsonl, line 1",
         "rows.jsonl, line 8: its id is that of rows.jsonl, line 2",
+        "more.jsonl, line 1: its id is that of rows.jsonl, line 3",
     ]
 
 

@@ -106,13 +106,17 @@ class _Checked:
             self._tell(path, 0, UsageError("the file has no rows"))
 
     def compare(self) -> None:
-        """Take out rows whose id another row of the same agent has, with other content. Equal rows are rollouts."""
+        """Take out rows whose id another row of the same agent has, with other content; equal rows are rollouts.
+
+        They are told in the order in which they were read.
+        """
         if not self.good:
             return
         order = np.argsort(np.frombuffer(self._tasks, np.uint64), kind="stable")
         tasks, contents = (np.frombuffer(values, np.uint64)[order] for values in (self._tasks, self._contents))
         first = np.maximum.accumulate(np.where(np.r_[True, tasks[1:] != tasks[:-1]], np.arange(len(tasks)), 0))
-        for place in np.flatnonzero(contents != contents[first]):
+        differ = np.flatnonzero(contents != contents[first])
+        for place in differ[np.argsort(order[differ])]:
             row, twin = int(order[place]), int(order[first[place]])
             if self.good[row] and self.good[twin]:
                 self.good[row] = 0
