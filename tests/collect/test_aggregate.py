@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import fcntl
 import json
+import resource
+import signal
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from polygym.collect.aggregate import aggregate
-from polygym.errors import UsageError
+from polygym.errors import PolygymError, UsageError
 from polygym.rows import scan_lines
 from stored_rollouts import stored, write
 
@@ -106,6 +108,34 @@ def test_shards_of_one_collection_give_the_combined_mean_of_the_whole(tmp_path: 
     assert aggregate(paths, tmp_path / "untold").results.shares == whole.shares
     doubled = write(tmp_path / "s3.jsonl", rows[18:])  # and where a task stands in two files
     assert aggregate([*paths, doubled], tmp_path / "doubled").results.shares == whole.shares
+
+
+def test_the_tasks_of_merged_rows_are_numbered_anew(tmp_path: Path) -> None:
+    numbered = {"_ng_rollout_index": 0, "responses_create_params": {"input": "?"}}
+    one = [stored("a", "x", index, 1.0, _ng_task_index=0, id="x", **numbered) for index in range(2)]
+    one.append(stored("a", 7, 0, None, _ng_task_index=7, **numbered))  # named by its number
+    two = [stored("b", 0, 0, 1.0, _ng_task_index=0, **numbered), stored("a", "y", 0, 0.0, _ng_task_index=0, id="y")]
+    paths = [write(tmp_path / "one.jsonl", one), write(tmp_path / "two.jsonl", [*two, stored("c", 0, 0, 1.0)])]
+    aggregate(paths, tmp_path / "out")
+    rows = scan_lines(tmp_path / "out.jsonl")
+    assert [(row["task_id"], row.get("id"), row.get("_ng_task_index")) for row in rows] == [
+        (7, 7, 0), ("x", "x", 1), ("x", "x", 1), ("y", "y", 2), (0, 0, 3), (0, None, None)
+    ]  # fmt: skip
+    assert [row["_ng_task_index"] for row in scan_lines(tmp_path / "out_failures.jsonl")] == [0]
+
+
+def test_a_full_disk_is_told_with_the_output_and_nothing_is_left(tmp_path: Path) -> None:
+    path = write(tmp_path / "long.jsonl", [stored("a", task, 0, 1.0, "long " * 4_000) for task in range(10)])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(PolygymError, match=r"cannot write '.*out\.jsonl' and the files beside it: File too large"):
+            aggregate([path], tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_file_is_given_once_and_is_not_the_output(tmp_path: Path) -> None:

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from polygym.collect.results import Results
-from polygym.collect.rewrite import metrics_beside, shares_of, write_whole
+from polygym.collect.rewrite import disk_told, metrics_beside, shares_of, write_whole
 from polygym.collect.rollout_rows import RolloutKey, RolloutRows, in_order
 from polygym.collect.store import EvaluationFiles
+from polygym.environments.wire_rows import TASK_INDEX
 from polygym.errors import UsageError
+from polygym.rollout import TaskId
 from polygym.rows import Row
 
 CONFLICTS_SHOWN = 5
@@ -66,6 +68,7 @@ def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: boo
 
     Raises:
         UsageError: for a file that cannot be read, one given twice or written to, and files of different models.
+        PolygymError: when the disk is full.
     """
     files = EvaluationFiles(output, overwrite=overwrite)
     ordered = sorted(map(Path, paths), key=str)
@@ -91,11 +94,12 @@ def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: boo
         counts_E = (_told_counts(told, found_E) if disjoint else None) or found_E
 
         def winners() -> Iterator[Row]:
+            numbers: dict[tuple[str, TaskId], int] = {}
             for key in sorted(holders, key=in_order):
                 row, differ = _winner(key, holders[key])
                 if differ:
                     conflicts.append(_conflict(key, differ))
-                yield row
+                yield _numbered(row, numbers.setdefault(key[:2], len(numbers)))
 
         repeated += sum(len(found) - 1 for found in holders.values())
         builders = write_whole(files, winners(), counts_E)
@@ -116,7 +120,8 @@ def aggregate(paths: Sequence[str | Path], output: str | Path, *, overwrite: boo
         complete=not unfinished,
         seed=seed,
     )
-    files.write_metrics(results.to_dict())
+    with disk_told(files):
+        results.save(files.metrics)
     return Merged(results, repeated, conflicts, [str(shard.path) for shard in shards if shard.torn], unfinished)
 
 
@@ -144,6 +149,14 @@ def _winner(key: RolloutKey, shards: Sequence[RolloutRows]) -> tuple[Row, list[f
     if last["reward"] is not None and any(row.get(key) != last.get(key) for row in rows for key in _RESULT):
         return last, [row["reward"] for row in rows]
     return last, []
+
+
+def _numbered(row: Row, task: int) -> Row:
+    """The row with the number of its task among all that are merged; each collection has counted from 0."""
+    if TASK_INDEX not in row:
+        return row
+    own = {} if row.get("id") is not None else {"id": row["task_id"]}  # the number had named its task
+    return row | own | {TASK_INDEX: task}
 
 
 def _conflict(key: RolloutKey, rewards: Sequence[float]) -> str:

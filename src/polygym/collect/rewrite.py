@@ -6,15 +6,16 @@ The one idea: nothing is played, so nothing needs to be saved on the way: each f
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from polygym.collect.results import read_results
 from polygym.collect.store import EvaluationFiles, failure_row
 from polygym.collect.summary_builder import SummaryBuilder
-from polygym.errors import UsageError
+from polygym.data.files import FULL
+from polygym.errors import PolygymError, UsageError
 from polygym.rows import Row, dump_row, written_aside
 
 
@@ -23,11 +24,12 @@ def write_whole(files: EvaluationFiles, rows: Iterable[Row], environments: Itera
 
     Raises:
         UsageError: when a collection is writing them.
+        PolygymError: when the disk is full.
     """
     for path in (files.rollouts, files.failures):
         _refuse_held(path)
     builders = {name: SummaryBuilder(name) for name in environments}
-    with ExitStack() as stack:
+    with disk_told(files), ExitStack() as stack:
         rollouts = stack.enter_context(written_aside(files.rollouts))
         failures = stack.enter_context(written_aside(files.failures))
         for row in rows:
@@ -36,6 +38,24 @@ def write_whole(files: EvaluationFiles, rows: Iterable[Row], environments: Itera
                 failures.write(dump_row(failure_row(row)))
             builders[row["environment"]].add_row(row)
     return builders
+
+
+@contextmanager
+def disk_told(files: EvaluationFiles) -> Iterator[None]:
+    """Name the output when the disk is full.
+
+    Raises:
+        PolygymError: then.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise PolygymError(
+            f"cannot write {str(files.rollouts)!r} and the files beside it: {error.strerror}; make room, and run it "
+            "again with --overwrite"
+        ) from error
 
 
 def _refuse_held(path: Path) -> None:
