@@ -12,6 +12,7 @@ import pytest
 from agent_toys import FAST, OTHER, Stack, row, running
 from collect_toys import Scripted, toy
 from polygym.collect.evaluate import evaluate
+from polygym.collect.progress import Progress
 from polygym.collect.results import Results
 from polygym.collect.resume import cut_tail
 from polygym.collect.rollout_rows import own_keys
@@ -84,7 +85,11 @@ def test_what_failed_is_played_again_up_to_three_times_and_what_is_there_is_not(
     assert (failure["attempts"], failure["class"]) == (3, "endpoint")
     assert len(lines(tmp_path / "out.jsonl")) == 4  # one row a rollout, whatever was tried
     asked = len(answers.asked) + len(never.asked)
-    found = again(resume=True)
+    told: list[str] = []
+    progress = Progress()
+    progress.message = told.append  # type: ignore[method-assign]
+    found = again(resume=True, progress=progress)
+    assert told == ["3 rollouts are there already; 1 have failed 3 times and are left so (--overwrite begins anew)"]
     assert len(answers.asked) + len(never.asked) == asked  # nothing is played a fourth time
     assert found.complete
     assert json.loads(json.dumps(found.to_dict())) == settings(tmp_path)

@@ -126,7 +126,8 @@ def run(
     """Evaluate a model: a table of every environment and all combined, with 95 % intervals.
 
     With --input, rows are played by the servers that they name; without --no-serve these are started for it.
-    Exit code 1 when a rollout has no reward; what has one is kept, and --resume plays the others again.
+    Exit code 1 when a rollout has no reward; what has one is kept, and --resume plays the others again, up to
+    three times in all.
     """
     from polygym.cli.watch import CollectionWatch
     from polygym.collect.evaluate import evaluate

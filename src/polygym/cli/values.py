@@ -103,7 +103,9 @@ def check_complete(results: Results, output: Path | None) -> None:
     if missing := sum(found.unscored for found in found_E.values()):
         counts = [f"{name} {found.unscored} of {found.rollouts}" for name, found in found_E.items() if found.unscored]
         total = sum(found.rollouts for found in found_E.values())
-        again = "" if output is None else "; --resume plays them again, up to 3 times in all"
+        again = (
+            "" if output is None else "; --resume plays again those played fewer than 3 times, --overwrite begins anew"
+        )
         raise PolygymError(
             f"no reward for {missing} of {total} rollouts ({', '.join(counts)}); "
             f"the causes stand with the results{again}"

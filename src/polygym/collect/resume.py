@@ -51,7 +51,7 @@ class Earlier:
         if self.failed:
             parts.append(f"{len(self.failed)} that failed are played again")
         if self.given_up:
-            parts.append(f"{self.given_up} have failed {ATTEMPTS} times and are left so")
+            parts.append(f"{self.given_up} have failed {ATTEMPTS} times and are left so (--overwrite begins anew)")
         if self.changed:
             parts.append(f"changed since: {', '.join(self.changed)}")
         return "; ".join(parts)

@@ -65,7 +65,7 @@ class Unscored:
             told = f"{self.unscored} of {self.rollouts} rollouts unscored ({counts}), left out of the means"
             return f"{name}: {told}; {message}"
         return (
-            f"{name}: none of {self.rollouts} rollouts was scored ({counts}); {message}; mend that, then run again "
+            f"{name}: none of {self.rollouts} rollouts was scored ({counts}); {message}; mend that, then begin anew "
             "(polygym env test tries an environment without a model)"
         )
 
