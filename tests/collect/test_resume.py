@@ -230,6 +230,24 @@ def test_what_is_no_evaluation_is_refused_and_stays_as_it_is(metrics: str | None
 
 
 @pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"temperature": -1}, "temperature=-1 is outside"),
+        ({"temperature": float("nan")}, "temperature=nan is outside"),
+        ({"temperature": "hot"}, "temperature='hot' must be a number"),
+        ({"top_p": 0}, "top_p=0 is outside"),
+        ({"top_p": 2}, "top_p=2 is outside"),
+        ({"max_output_tokens": 0}, "max_output_tokens=0 must be an integer of at least 1"),
+        ({"max_output_tokens": 1.5}, "max_output_tokens=1.5 must be an integer"),
+    ],
+)
+def test_sampling_that_nobody_could_heed_is_refused_at_once(params: Row, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=said):
+        asyncio.run(evaluate_rows([row(0)], "http://127.0.0.1:9", params=params, output=tmp_path / "out"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ({"resume": "yes"}, "resume='yes' must be True, False, or 'changed'"),

@@ -112,12 +112,13 @@ def evaluate_input(
 
     from polygym.collect.evaluate import DEFAULT_TIMEOUT_SECONDS
     from polygym.collect.inputs import InputRows
-    from polygym.collect.served import evaluate_rows
+    from polygym.collect.served import check_params, evaluate_rows
     from polygym.collect.store import EvaluationFiles
     from polygym.serve.masking import hide_arguments
 
     hide_arguments(servers.model_api_key)
     servers.check()
+    check_params(params)
     if output is not None:  # refused before servers are started
         EvaluationFiles(output, overwrite=overwrite, resume=bool(resume), reads=path)
     rows = InputRows.read(path, agent=agent, limit=limit)

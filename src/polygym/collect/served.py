@@ -29,13 +29,15 @@ from polygym.collect.rollout_rows import OWN, PARAMETERS, RolloutKey, own_keys, 
 from polygym.collect.store import EvaluationFiles
 from polygym.collect.wire_rollout import fill
 from polygym.environments.wire_rows import ROLLOUT_INDEX, SEED, TIMEOUT
+from polygym.errors import UsageError
+from polygym.policies.base import Sampling
 from polygym.rewards.rubric import BadRewardError
 from polygym.rollout import Cause, Rollout, TaskId
 from polygym.rows import Row, task_digest
 from polygym.seeds import check_seed, rollout_seed
 
-SAMPLING = frozenset({"temperature", "top_p", "max_output_tokens"})
-"""Parameters of a request that do not make it another task."""
+SAMPLING = {"temperature": "temperature", "top_p": "top_p", "max_output_tokens": "max_tokens"}
+"""Parameters of a request that do not make it another task, and their names in process."""
 
 
 @dataclass(slots=True)
@@ -91,6 +93,7 @@ async def evaluate_rows(
     """
     check_seed(seed)
     check_timeout(timeout)
+    check_params(params or {})
     progress = progress or Progress()
     source = rows if isinstance(rows, InputRows) else InputRows.of(rows, agent=agent)
     environments_A = dict(zip(source.agents, source.environments, strict=True))
@@ -147,6 +150,24 @@ async def evaluate_rows(
             await work_off(line, play, concurrency=at_once, progress=progress)
 
         return await record.collect(play_all, plan.has, progress)
+
+
+def check_params(params: Mapping[str, Any]) -> None:
+    """Refuse sampling that no policy could heed, as in process.
+
+    Raises:
+        UsageError: names the parameter.
+    """
+    for name, own in SAMPLING.items():
+        value = params.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UsageError(f"{name}={value!r:.80} must be a number")
+        try:
+            Sampling(**{own: value})  # type: ignore[arg-type]
+        except UsageError as error:
+            raise UsageError(str(error).replace(f"{own}=", f"{name}=", 1)) from error
 
 
 class _Plan:
