@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_toys import FAST, OTHER, Stack, row, running
+from agent_toys import FAST, OTHER, RESPONSE, Stack, row, running
 from collect_toys import Scripted, toy
 from polygym.collect.evaluate import evaluate
 from polygym.collect.progress import Progress
@@ -277,3 +277,11 @@ def test_a_row_of_which_anything_but_its_sampling_changed_is_played_again(change
     sampled = row(1, "foreign", answer="yes", seed=1, responses_create_params={"input": "Look.", "top_p": 0.5})
     _, stack = collected([rows[0] | change, sampled], tmp_path / "out", resume="changed", params=params)
     assert [asked["id"] for asked in stack.asked] == [0]
+
+
+def test_what_a_server_says_of_a_rollout_stands_in_its_line_beside_what_the_row_said(tmp_path: Path) -> None:
+    rows = [row(0, response="mine", turns="many")]
+    collected(rows, tmp_path / "out")
+    (line,) = lines(tmp_path / "out.jsonl")
+    assert (line["response"], line["turns"]) == (RESPONSE, 1)
+    assert own_keys(line) == rows[0]

@@ -31,7 +31,8 @@ RolloutKey = tuple[str, TaskId, int]
 _OF_ROLLOUTS = frozenset(Rollout("", 0, "", 0, 0).to_row()) - {"answer"}
 _NEEDED = ("environment", "task_id", "group_id", "rollout_index", "reward", "messages", "turns", "stop_reason", "seed")
 _OBJECTS = ("rewards", "metrics", "cause", "usage", "seconds")
-_OF_REPLIES = frozenset({"response", "mask_sample", "failure_kind", "failure_reason", "retry", "extracted_answer"})
+OF_REPLIES = frozenset({"response", "mask_sample", "failure_kind", "failure_reason", "retry", "extracted_answer"})
+"""Keys that are a server's to say of a rollout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,7 @@ def own_keys(row: Row) -> Row:
         key: value
         for key, value in row.items()
         if key not in _OF_ROLLOUTS
-        and key not in _OF_REPLIES
+        and key not in OF_REPLIES
         and key not in told
         and not key.startswith(INTERNAL_PREFIX)
         and not (key == "answer" and value is None)

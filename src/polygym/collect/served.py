@@ -25,7 +25,7 @@ from polygym.collect.progress import Progress
 from polygym.collect.record import Heading, Record
 from polygym.collect.results import Results
 from polygym.collect.resume import Resume, check_resume
-from polygym.collect.rollout_rows import OWN, PARAMETERS, RolloutKey, own_keys, shadowed
+from polygym.collect.rollout_rows import OF_REPLIES, OWN, PARAMETERS, RolloutKey, own_keys, shadowed
 from polygym.collect.store import EvaluationFiles
 from polygym.collect.wire_rollout import fill
 from polygym.environments.wire_rows import ROLLOUT_INDEX, SEED, TIMEOUT
@@ -139,7 +139,8 @@ async def evaluate_rows(
                 rollout = _rollout(environment, source.task_ids[item.position], item, row, reply, seconds)
                 body = {key: value for key, value in (reply.body or {}).items() if key not in ("retry", TIMEOUT, OWN)}
                 place = (item.position, item.rollout_index)
-                line_of = {key: value for key, value in {**body, **row}.items() if key != OWN}
+                told = {key: value for key, value in body.items() if key in OF_REPLIES}
+                line_of = {key: value for key, value in {**body, **row, **told}.items() if key != OWN}
                 if note := shadowed(source.row(item.position), {**line_of, **rollout.to_row()}):
                     line_of[OWN] = note
                 record.keep(rollout, line_of, played=item.tries > 0, place=place)
