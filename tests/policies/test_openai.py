@@ -259,11 +259,11 @@ def test_an_empty_sample_is_drawn_again_with_another_seed_but_not_where_token_id
 
 
 @pytest.mark.parametrize("content", ["", None])
-def test_an_endpoint_that_samples_nothing_is_asked_twice_more_and_then_believed(content: str | None) -> None:
+def test_an_endpoint_that_samples_nothing_is_asked_twice_more_and_then_given_up(content: str | None) -> None:
     started = time.monotonic()
-    turn, server = answer_of([completion({"content": content})], retries=0)
-    assert (turn.message, turn.finish_reason) == (Message("assistant"), "stop")
-    assert len(server.requests) == 3
+    error, server = answer_of([completion({"content": content})], retries=0)
+    assert (error.kind, len(server.requests)) == ("empty_sample", 3)
+    assert "(3 tries)" in str(error)
     assert time.monotonic() - started < 0.4
 
 

@@ -126,10 +126,11 @@ def test_an_overloaded_model_that_asks_for_an_hour_leaves_the_rollout_unscored(r
     assert "429" in body["cause"]["message"] or "rate" in body["cause"]["message"]
 
 
-def test_a_model_server_that_says_nothing_is_believed_after_two_more_tries(resources: Served) -> None:
+def test_a_model_server_that_says_nothing_is_asked_twice_more_and_then_given_up(resources: Served) -> None:
     with Served("empty_model") as model, Served("agent", resources.url, model.url, _short(5)) as agent:
         answer = asyncio.run(post(f"{agent.url}/run", wire_row(note="kept")))
-    assert (answer.body["reward"], answer.body["cause"], answer.body["turns"]) == (0.0, None, 1)
+    body = answer.body
+    assert (body["reward"], body["cause"]["class"], body["retry"]) == (None, "empty_sample", False)
     assert answer.seconds < 3
 
 

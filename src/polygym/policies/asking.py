@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 from polygym.errors import PolicyError, UsageError
@@ -24,7 +23,9 @@ BREAKER_REQUESTS = 8
 BREAKER_SECONDS = 10.0
 """...for so long."""
 EMPTY_RETRIES = 2
-"""Further tries, at once, where an endpoint without token ids gave an empty sample. Then that is what it has to say."""
+"""Further tries, at once, where an endpoint without token ids gave an empty sample."""
+EMPTY_SAMPLE = "empty_sample"
+"""Kind of the error when they were empty too. Whether the policy or its endpoint had nothing to say nobody can tell."""
 
 Send = Callable[[dict[str, Any], float], Awaitable[tuple[Outcome, Any]]]
 """One try with these fields within so many seconds: what it means, and the decoded answer."""
@@ -83,7 +84,7 @@ class Asker:
         A request that is cancelled carries away what its last try found, for whoever has to say what took so long.
 
         Raises:
-            PolicyError: of kind `endpoint`, `timeout`, `rate_limited`, `empty_response` or `refused`.
+            PolicyError: of kind `endpoint`, `timeout`, `rate_limited`, `empty_response`, `empty_sample` or `refused`.
         """
         tried: list[str] = []
         try:
@@ -113,10 +114,11 @@ class Asker:
                 probing = False
             if outcome.action == "fail":
                 hint = "" if outcome.relayed else self._hint(outcome)
-                raise self._error("refused", f"{outcome.words}{hint}", outcome)
+                kind = EMPTY_SAMPLE if outcome.reason == EMPTY_SAMPLE else "refused"
+                raise self._error(kind, f"{outcome.words}{hint}", outcome)
             if outcome.action == "retry" and outcome.sample is not None:
                 if empty >= EMPTY_RETRIES or time.monotonic() >= deadline:
-                    return replace(outcome, action="continue"), answer
+                    raise self._error(EMPTY_SAMPLE, f"{outcome.words} ({tries} tries)", outcome)
                 empty += 1
                 self.tell(str(self._failure(outcome, tries)))
                 # A server that repeats itself for equal seeds would be empty again.

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
-from polygym.policies.asking import Asker, check_whole
+from polygym.policies.asking import EMPTY_SAMPLE, Asker, check_whole
 from polygym.policies.base import Request
 from polygym.policies.endpoint import Endpoint, encode, http_address
 from polygym.policies.outcomes import Action, Outcome, turn_of
@@ -32,6 +32,7 @@ _RELAYED: dict[str, tuple[Action, str]] = {
     "timeout": ("retry", "timeout"),
     "rate_limited": ("retry", "rate_limited"),
     "empty_response": ("retry", "empty_response"),
+    EMPTY_SAMPLE: ("fail", EMPTY_SAMPLE),
 }
 """What an error of our servers means whose code is the kind of a `PolicyError`: action and reason."""
 _cookies: ContextVar[dict[str, str] | None] = ContextVar("cookies of the episode under way", default=None)

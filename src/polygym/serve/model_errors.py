@@ -16,7 +16,7 @@ from polygym.serve.app import json_response
 
 INVALID, SERVER = "invalid_request_error", "server_error"
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-_STATUSES = {"rate_limited": 429, "timeout": 504, "generation": 500, "oracle": 422, "refused": 400}
+_STATUSES = {"rate_limited": 429, "timeout": 504, "generation": 500, "oracle": 422, "refused": 400, "empty_sample": 422}
 """Status for a kind of failure that came without one; 502 for the others."""
 
 
@@ -93,5 +93,5 @@ def failed_policy(error: PolicyError) -> ApiError:
         str(error),
         code=error.kind,
         retry_after=error.retry_after,
-        passing=error.asked and error.kind not in ("refused", "oracle"),
+        passing=error.asked and error.kind not in ("refused", "oracle", "empty_sample"),
     )
