@@ -40,12 +40,3 @@ def derive_seed(*parts: int | str) -> int:
     """
     text = "\x1f".join(f"{type(part).__name__[0]}{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
-
-
-def rollout_seed(*parts: int | str) -> int:
-    """As `derive_seed`, from 0 to 2**53 - 1: what travels in rows stays whole in readers whose numbers are doubles.
-
-    >>> rollout_seed(0, "math", 7) == derive_seed(0, "math", 7) >> 10 < 2**53
-    True
-    """
-    return derive_seed(*parts) >> 10

@@ -19,7 +19,7 @@ from polygym.environments.episode import play
 from polygym.errors import UsageError
 from polygym.policies.base import Policy, Sampling
 from polygym.rollout import Cause, Rollout, Task
-from polygym.seeds import rollout_seed
+from polygym.seeds import derive_seed
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ def assign_group(
             task,
             group_id,
             index,
-            rollout_seed(seed, task.environment, task.id, index),
+            derive_seed(seed, task.environment, task.id, index),
             sampling,
             max_turns=max_turns,
             timeout_seconds=timeout_seconds,

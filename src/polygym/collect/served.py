@@ -34,7 +34,7 @@ from polygym.policies.base import Sampling
 from polygym.rewards.rubric import BadRewardError
 from polygym.rollout import Cause, Rollout, TaskId
 from polygym.rows import Row, task_digest
-from polygym.seeds import check_seed, rollout_seed
+from polygym.seeds import check_seed, derive_seed
 
 SAMPLING = {"temperature": "temperature", "top_p": "top_p", "max_output_tokens": "max_tokens"}
 """Parameters of a request that do not make it another task, and their names in process."""
@@ -203,7 +203,7 @@ class _Plan:
         """A row as its agent is sent it."""
         environment, task_id = self._source.environment(item.position), self._source.task_ids[item.position]
         row = self._source.row(item.position)
-        seed = rollout_seed(self._seed, environment, task_id, item.rollout_index)
+        seed = derive_seed(self._seed, environment, task_id, item.rollout_index)
         params = {**row[PARAMETERS], **self._params}
         return {**row, PARAMETERS: params, ROLLOUT_INDEX: item.rollout_index, SEED: seed}
 

@@ -17,7 +17,7 @@ from polygym.messages import Message
 from polygym.policies.responses_wire import input_items, read_create_params, tool_items
 from polygym.rollout import Task, TaskId
 from polygym.rows import Row
-from polygym.seeds import rollout_seed
+from polygym.seeds import derive_seed
 
 RESOURCES, AGENTS, MODELS = "resources_servers", "responses_api_agents", "responses_api_models"
 """The types of server, as rows and configs name them."""
@@ -89,7 +89,7 @@ def row_id(row: Mapping[str, Any]) -> TaskId:
 def seed_of(row: Mapping[str, Any], task: Task) -> int:
     """The seed of the rollout that a row asks for: its own, else one of its task and the rollout's number."""
     seed = row.get(SEED)
-    return rollout_seed(0, task.environment, task.id, row.get(ROLLOUT_INDEX) or 0) if seed is None else seed
+    return derive_seed(0, task.environment, task.id, row.get(ROLLOUT_INDEX) or 0) if seed is None else seed
 
 
 def timeout_of(row: Mapping[str, Any]) -> float | None:
