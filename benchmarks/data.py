@@ -31,7 +31,17 @@ SHARES = {"alpha": 0.5, "beta": 0.3, "gamma": 0.2}
 BLEND_SECONDS = 60.0
 PREPARE_SECONDS = 120.0
 MEGABYTES = 200  # 10**6 bytes
-POLYGYM = "from polygym.__main__ import main; main()"
+# What the kernel tells the parent of a child's memory begins with the parent's own: the command tells its peak itself.
+POLYGYM = """
+import atexit, re
+from pathlib import Path
+
+status = Path("/proc/self/status")
+atexit.register(lambda: Path("peak").write_text(re.search(r"VmHWM:\\s*(\\d+)", status.read_text())[1]))
+from polygym.__main__ import main
+
+main()
+"""
 TOOL = {
     "type": "function",
     "name": "get_weather",
@@ -78,7 +88,7 @@ def measure(folder: Path, repeats: int, *arguments: str) -> dict[str, Any]:
             raise SystemExit(f"polygym data {' '.join(arguments)} ended with {process.returncode}")
         walls.append(time.perf_counter() - started)
         cpus.append(used.ru_utime + used.ru_stime)
-        megabytes.append(used.ru_maxrss * 1024 / 1e6)
+        megabytes.append(int((folder / "peak").read_text()) * 1024 / 1e6)
     return {
         "seconds": round(statistics.median(walls), 2),
         "cpu_seconds": round(statistics.median(cpus), 2),
