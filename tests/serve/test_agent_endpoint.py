@@ -75,7 +75,8 @@ def test_refusals_leave_the_rows_after_them_alone(bad: Answer) -> None:
 def test_an_endpoint_that_says_nothing_is_asked_three_times_and_the_rollout_unscored() -> None:
     with agent_before(lambda body: completion({"content": None})) as (url, endpoint):
         bodies = [answer.body for answer in run(url, rows(10, "anything"))]
-    assert [(body["reward"], body["cause"]["class"], body["retry"]) for body in bodies] == [(None, "empty_sample", False)] * 10
+    for body in bodies:
+        assert (body["reward"], body["cause"]["class"], body["retry"]) == (None, "empty_sample", False)
     assert len(endpoint.requests) == 30
 
 
