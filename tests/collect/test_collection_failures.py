@@ -152,7 +152,7 @@ def test_a_row_that_no_server_accepts_costs_no_other_and_is_missing(stack: Stack
     rows = [row(0), row(1, "refuses"), row(2), row(3, agent=OTHER)]
     code, told = ended(started(stack, tmp_path, rows))
     assert code == 1
-    assert "no reward for 1 of 4 rollouts (fast 1 of 3); the causes stand with the results; --resume plays them" in told
+    assert "no reward for 1 of 4 rollouts (fast 1 of 3); the causes stand with the results; --resume plays" in told
     assert [line["reward"] for line in sorted(lines(tmp_path / "out.jsonl"), key=lambda line: line["task_id"])] == [
         0.5,
         None,
