@@ -121,7 +121,7 @@ def test_ctrl_c_while_starting_ends_everything(shell: Shell):
         os.killpg(process.pid, signal.SIGINT)
         try:
             _, told = process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:  # Python drops an interrupt in a callback of its imports: a person presses again
+        except subprocess.TimeoutExpired:  # Python drops an interrupt in a callback of its imports: press again
             os.killpg(process.pid, signal.SIGINT)
             _, told = process.communicate(timeout=10)
         assert told.endswith("interrupted\n")
