@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from polygym.collect.patience import Patience
 from polygym.environments.http import Answer, HttpClient, ServerError
-from polygym.environments.wire_rows import AGENTS, TIMEOUT
+from polygym.environments.wire_rows import AGENTS, MODELS, TIMEOUT
 from polygym.errors import PolicyError, UsageError
 from polygym.policies.backoff import backoff_seconds
 from polygym.rollout import Cause
@@ -36,7 +36,6 @@ MORE_SECONDS = 5.0
 UNAVAILABLE = 503
 MARGIN_FRACTION, LONGEST_MARGIN_SECONDS = 0.05, 2.0
 """How much less time an agent is given than there is, so that it can still say what took so long."""
-MODELS = "responses_api_models"
 ENDLESS_SECONDS = 365 * 24 * 3600.0  # of a request; rollouts are given up by their own deadline
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from polygym.collect.agents import HEAD_PORT
-from polygym.environments.served import RESOURCES, NoAnswer, ask
-from polygym.environments.wire_rows import AGENTS
+from polygym.environments.served import NoAnswer, ask
+from polygym.environments.wire_rows import AGENTS, RESOURCES
 from polygym.errors import UsageError, nearest
 
 SIMPLE_AGENT = "simple_agent"
